@@ -34,8 +34,10 @@ static void machine_make(struct host *h, const struct speed_link *link, struct c
     price_machine(cluster, v, h->spec.act, false, out);
     out->speed = &h->speed;
     out->norm_bytes = h->speed.norm_bytes, out->update_bytes = h->speed.update_bytes;
+    out->clear_bytes = h->speed.clear_bytes;
     out->overlaps = false, out->rings = true;
-    out->cores = h->cores, out->rank_loss = h->speed.rank_loss;
+    out->cores = h->cores;
+    out->rank_loss = h->speed.rank_loss, out->update_loss = h->speed.loss.update;
 }
 
 int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err)
@@ -64,11 +66,29 @@ int host_price(struct host *h, const struct layout *l, struct price_step *out, s
     return price_replay(&h->price, l, out, err);
 }
 
+/* Returns how many other cores compute, on average, while the busiest rank computes. Stages wait as
+ * long as the bubble lasts, in which their cores have nothing to do unless ranks share them. */
+static double others_beside(const struct host *h, const struct layout *l,
+                            const struct price_step *step)
+{
+    double world = (double)layout_world(l), others = fmin(world, h->cores) - 1, busy = 0;
+    if (l->pp == 1 || world > h->cores)
+        return others;
+    for (int t = 0; t < PRICE_BUBBLE; t++)
+        busy += step->term[t];
+    double of_other_stages = (world - world / (double)l->pp) / (world - 1);
+    return others * (1 - of_other_stages * fmin(1, step->term[PRICE_BUBBLE] / busy));
+}
+
 void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
                   double class_s[PRICE_TERMS])
 {
-    double loss = 1 + h->speed.rank_loss * (fmin((double)layout_world(l), h->cores) - 1);
+    const struct speed_loss *loss = &h->speed.loss;
+    double others = others_beside(h, l, step);
     price_classes(step, class_s);
-    for (int t = 0; t < PRICE_TERMS; t++)
-        class_s[t] *= t == PRICE_OPTIMIZER ? 1 : loss;
+    class_s[PRICE_GEMM] *= 1 + loss->gemm * others;
+    class_s[PRICE_ATTENTION] *= 1 + loss->attention * others;
+    class_s[PRICE_ELEMENTWISE] *= 1 + loss->elementwise * others;
+    class_s[PRICE_INPUTS] *= 1 + loss->inputs * others;
+    class_s[PRICE_OPTIMIZER] *= 1 + loss->update * (fmin((double)layout_world(l), h->cores) - 1);
 }

@@ -39,9 +39,9 @@ void host_parts(const struct host *h, const struct layout *l, struct work *work,
 /* Prices a layout by its schedule's replay. Returns ERR_NOMEM if memory runs out. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
 /* Writes, by term, the CPU seconds of gemm, attention, elementwise, inputs and optimizer in a
- * priced step, on the busiest rank; 0 for other terms. They include recomputation, and what ranks
- * lose because others compute at the same time. An update waits for memory, so other ranks slow it
- * much less, and that is left out. */
+ * priced step, on the stage with the most work, and the optimizer's where the update takes longest;
+ * 0 for other terms. They include recomputation, and what ranks lose because others compute at the
+ * same time. */
 void host_classes(const struct host *h, const struct layout *l, const struct price_step *step,
                   double class_s[PRICE_TERMS]);
 

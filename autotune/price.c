@@ -47,7 +47,8 @@
  *     contention   max(0, dp tp cp m' sum of c_s / K - m c - bubble) + rank_loss (min(N, K) - 1)
  *                  m c
  *
- * The update shares the cores in the same way. Ranks that have a device each have no contention.
+ * The update shares the cores in the same way, with a loss of its own, update_loss. Ranks that have
+ * a device each have no contention.
  */
 #include "autotune/price.h"
 
@@ -167,15 +168,16 @@ static double stage_sum(const struct price *p, const struct work_stage *s, int b
            (s->first ? of(&q[WORK_FIRST_FORWARD]) : 0) + (s->last ? of(&q[WORK_LAST_FORWARD]) : 0);
 }
 
-/* Prices what a stage reads and writes of its state. Norms have a rate of their own. All else is
- * priced at the update's rate, because like the update it moves whole arrays in the gradients'
+/* Prices what a stage reads and writes of its state. Norms and clearing have rates of their own: a
+ * norm only reads, and memory that is only written is still read into the caches before. All else
+ * is priced at the update's rate, because like the update it moves whole arrays in the gradients'
  * type. */
 static void moved_price(const struct price *p, const struct layout *l, struct stage_price *out)
 {
     const struct price_machine *m = p->machine;
     struct work_moved moved;
     work_moved(p->work, l, &out->s, &moved);
-    out->pieces = moved.each / m->update_bytes;
+    out->pieces = moved.cleared / m->clear_bytes + moved.each / m->update_bytes;
     out->packed = moved.packed / m->update_bytes;
     out->update = moved.update / m->update_bytes + moved.norm / m->norm_bytes;
 }
@@ -390,7 +392,8 @@ static double contention_s(const struct price *p, const struct layout *l,
     double shared = ranks * fmin(m, fmax(1, mean)) * computes / cores,
            alone = m * s->computes + bubble;
     return fmax(0, shared - alone) + fmax(0, ranks * update / cores - most) +
-           p->machine->rank_loss * (fmin(world, cores) - 1) * m * s->computes;
+           (fmin(world, cores) - 1) * (p->machine->rank_loss * m * s->computes +
+                                       p->machine->update_loss * most);
 }
 
 static double spread_seconds(const struct price *p, double sum)

@@ -57,12 +57,14 @@ struct price_machine {
     double peak_flops;             /* peak FLOP/s of matrix products */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
-    double norm_bytes, update_bytes; /* bytes/s of norms of gradients, and of the update */
+    /* bytes/s of norms of gradients, of the update, and of clearing gradients */
+    double norm_bytes, update_bytes, clear_bytes;
     double act_bytes;              /* bytes of an activation's element */
     const struct speed *speed;     /* what a probe measured; borrowed; NULL: use the peaks */
     bool overlaps;                 /* messages travel while a rank computes */
     bool rings;                    /* each step of a ring adds a message's latency */
-    double cores, rank_loss; /* cores that ranks share (0: each has a device); see struct speed */
+    double cores; /* cores that ranks share (0: each has a device) */
+    double rank_loss, update_loss; /* see struct speed */
 };
 void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enum dtype dtype,
                    bool fp8, struct price_machine *out);

@@ -19,7 +19,7 @@
  *
  * On a device that a probe measured (profiles/speed.h), products, attention and elementwise work
  * take FLOPs and bytes divided by the measured rates, times a factor of the class for a micro-batch
- * of T tokens; and inputs made from latents take input_s for each number.
+ * of T tokens; and what inputs are made of takes input_s for each number of its kind.
  *
  * A message: B bytes leave each of n ranks, of which k are in each NVLink domain (a node or several
  * nodes). Inside one domain (n = k) it takes B / (link · share), and the latency of each step of
@@ -56,7 +56,7 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
                        : d->peak_flops[dtype] * v[CONSTANT_GEMM_SHARE];
     m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
     m.score_bytes = d->memory_bytes_per_s * v[CONSTANT_SCORES_SHARE];
-    m.norm_bytes = m.update_bytes = m.copy_bytes;
+    m.norm_bytes = m.update_bytes = m.clear_bytes = m.copy_bytes;
     if (d->cpu) /* a core needs no time to start an operation */
         m.v[CONSTANT_KERNEL_S] = 0;
     m.overlaps = true;
@@ -309,7 +309,8 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
                         speed_seconds(&speed->attention, sums.attn_flops[back],
                                       sums.attn_bytes[back]);
     p->elementwise = share.elementwise * sums.bytes / speed->copy_bytes;
-    p->inputs = sums.numbers * speed->input_s;
+    for (int i = 0; i < WORK_INPUTS; i++)
+        p->inputs += sums.inputs[i] * speed->input_s[i];
 }
 
 static void part_price(const struct price_machine *m, const struct work *w, enum work_part_id id,

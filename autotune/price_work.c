@@ -35,7 +35,8 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
     out[PRICE_GEMM] += count * gemm_flops(p);
     out[PRICE_ATTENTION] += count * attention_flops(p);
     out[PRICE_ELEMENTWISE] += count * (p->bytes + p->input_bytes + p->sum_bytes);
-    out[PRICE_INPUTS] += count * p->numbers;
+    for (int i = 0; i < WORK_INPUTS; i++)
+        out[PRICE_INPUTS] += count * p->inputs[i];
     out[PRICE_LAUNCH] += count * p->kernels;
     for (int i = 0; i < p->n_messages; i++)
         out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
@@ -80,7 +81,7 @@ static void state_add(const struct work *w, const struct layout *l, const struct
                         state_bytes(&st, STATE_REPLICAS, n, m);
     work_moved(w, l, s, &moved);
     out[PRICE_OPTIMIZER] = moved.norm + moved.update;
-    out[PRICE_ELEMENTWISE] += m * moved.each + moved.packed;
+    out[PRICE_ELEMENTWISE] += m * (moved.cleared + moved.each) + moved.packed;
 }
 
 void price_work(const struct work *w, const struct layout *l, int64_t stage,

@@ -34,16 +34,18 @@ static int number(const struct json_doc *doc, const cJSON *o, const char *key, b
 static int view_read(const struct json_doc *doc, const cJSON *o, struct probe_view *v,
                      struct err *err)
 {
-    const struct { const char *key; double *to; } seconds[] = {
+    const struct { const char *key; double *to; bool zero_ok; } seconds[] = {
         {"gemm_s", &v->gemm_s}, {"attn_fwd_s", &v->attn_s[0]}, {"attn_bwd_s", &v->attn_s[1]},
-        {"elementwise_s", &v->elementwise_s}, {"inputs_s", &v->inputs_s}};
+        {"elementwise_s", &v->elementwise_s}, {"samples_s", &v->inputs_s[INPUT_SAMPLES]},
+        {"angles_s", &v->inputs_s[INPUT_ANGLES], .zero_ok = true},
+        {"patches_s", &v->inputs_s[INPUT_PATCHES]}, {"loss_s", &v->inputs_s[INPUT_LOSS]}};
     int rc;
     if ((rc = seq_parse(json_text(o, "seq", ""), "layer[].seq", &v->seq, err)) < 0)
         return err_context(err, "%s", doc->name);
     if ((v->samples = json_int(o, "samples", 0)) < 1)
         return err_set(err, ERR_INPUT, "%s: layer[].samples is missing or below 1", doc->name);
     for (size_t i = 0; i < ARRAY_LEN(seconds); i++)
-        if ((rc = number(doc, o, seconds[i].key, false, seconds[i].to, err)) < 0)
+        if ((rc = number(doc, o, seconds[i].key, seconds[i].zero_ok, seconds[i].to, err)) < 0)
             return rc;
     return 0;
 }
@@ -67,7 +69,7 @@ static int probe_read(const struct json_doc *doc, struct probe *p, struct err *e
 {
     const cJSON *root = doc->root;
     int rc;
-    if ((rc = json_check_schema(doc, "reel.probe/2", err)) < 0)
+    if ((rc = json_check_schema(doc, "reel.probe/3", err)) < 0)
         return rc;
     p->ranks = json_int(root, "ranks", 0);
     if (p->ranks < 1)
@@ -82,6 +84,8 @@ static int probe_read(const struct json_doc *doc, struct probe *p, struct err *e
     if ((rc = number(doc, root, "update_s", messages_only, &p->update_s, err)) < 0)
         return rc;
     if ((rc = number(doc, root, "norm_s", messages_only, &p->norm_s, err)) < 0)
+        return rc;
+    if ((rc = number(doc, root, "clear_s", messages_only, &p->clear_s, err)) < 0)
         return rc;
     if ((rc = number(doc, root, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
         return rc;
@@ -292,7 +296,9 @@ static struct view_work work_of(const struct work_spec *spec, const struct probe
             out.sums.attn_flops[back] += p.attn_flops[back];
             out.sums.attn_bytes[back] += p.attn_bytes[back];
         }
-        out.sums.bytes += p.bytes, out.sums.numbers += p.numbers;
+        out.sums.bytes += p.bytes;
+        for (int i = 0; i < WORK_INPUTS; i++)
+            out.sums.inputs[i] += p.inputs[i];
     }
     out.tokens = w.tokens;
     return out;
@@ -336,12 +342,23 @@ struct probe_pace probe_pace(const struct probe *p, const struct work_spec *work
                                w.sums.bytes / v->elementwise_s};
 }
 
+/* Sets the seconds of a number of each input: those of all views by their numbers. */
+static void inputs_fit(const struct probe *p, const struct view_work *w, struct speed *r)
+{
+    for (int k = 0; k < WORK_INPUTS; k++) {
+        double seconds = 0, numbers = 0;
+        for (int i = 0; i < p->n_views; i++)
+            seconds += p->view[i].inputs_s[k], numbers += w[i].sums.inputs[k];
+        r->input_s[k] = numbers > 0 ? seconds / numbers : 0;
+    }
+}
+
 /* Fits the rates of computation. */
 static void compute_fit(const struct probe *p, const struct work_spec *work, struct speed *r)
 {
     struct view_work w[SPEED_POINTS] = {0};
     double flops[SPEED_POINTS] = {0}, bytes[SPEED_POINTS] = {0}, s[SPEED_POINTS] = {0}, forward = 0,
-           back = 0, input = 0;
+           back = 0;
     int n = p->n_views;
     for (int i = 0; i < n; i++) {
         w[i] = work_of(work, &p->view[i]);
@@ -352,11 +369,10 @@ static void compute_fit(const struct probe *p, const struct work_spec *work, str
         flops[i] = w[i].sums.attn_flops[0], bytes[i] = w[i].sums.attn_bytes[0];
         s[i] = p->view[i].attn_s[0];
         forward += p->view[i].attn_s[0], back += p->view[i].attn_s[1];
-        input += p->view[i].inputs_s / w[i].sums.numbers / n;
     }
     r->attention = pair_fit(n, flops, bytes, s);
     r->attention_backward = back / forward;
-    r->input_s = input;
+    inputs_fit(p, w, r);
     r->copy_bytes = plateau(n, w, p->view);
     r->n_points = n;
     for (int i = 0; i < n; i++) {
@@ -380,25 +396,43 @@ static const struct probe_view *view_like(const struct probe *p, const struct pr
     return NULL;
 }
 
-/* Returns the seconds that a view computes. */
-static double computes_s(const struct probe_view *v)
+static double gemm_of(const struct probe_view *v) { return v->gemm_s; }
+static double attention_of(const struct probe_view *v) { return v->attn_s[0] + v->attn_s[1]; }
+static double elementwise_of(const struct probe_view *v) { return v->elementwise_s; }
+static double inputs_of(const struct probe_view *v)
 {
-    return v->gemm_s + v->attn_s[0] + v->attn_s[1] + v->elementwise_s;
+    double sum = 0;
+    for (int i = 0; i < WORK_INPUTS; i++)
+        sum += v->inputs_s[i];
+    return sum;
+}
+static double all_of(const struct probe_view *v)
+{
+    return gemm_of(v) + attention_of(v) + elementwise_of(v);
 }
 
-/* Returns the share by which computation slows down for each further core that computes: the mean
- * over the micro-batches that both probes measured, because a single one says little on a busy
+/* Returns the share by which some computation slows down for each further core that computes: the
+ * mean over the micro-batches that both probes measured, because a single one says little on a busy
  * machine. */
-static double loss_of(const struct probe *one, const struct probe *apart)
+static double loss_of(const struct probe *one, const struct probe *apart,
+                      double (*of)(const struct probe_view *))
 {
     double others = (double)apart->ranks - 1, longer = 0;
     int n = 0;
     for (int i = 0; i < apart->n_views; i++) {
         const struct probe_view *alone = view_like(one, &apart->view[i]);
         if (alone)
-            longer += computes_s(&apart->view[i]) / computes_s(alone) - 1, n++;
+            longer += of(&apart->view[i]) / of(alone) - 1, n++;
     }
     return others >= 1 && n > 0 ? fmin(10, fmax(0, longer / n / others)) : 0;
+}
+
+/* Returns the same for the update and its norm. */
+static double update_loss_of(const struct probe *one, const struct probe *apart)
+{
+    double others = (double)apart->ranks - 1,
+           longer = (apart->update_s + apart->norm_s) / (one->update_s + one->norm_s) - 1;
+    return others >= 1 ? fmin(10, fmax(0, longer / others)) : 0;
 }
 
 /* Sets the latency and bandwidth of messages, if the probe had more than one rank. */
@@ -421,7 +455,12 @@ void probe_rates(const struct probe *one, const struct probe *apart, const struc
     compute_fit(one, work, &r);
     r.update_bytes = one->update_elements * (7 * stat + (w < stat ? w : 0)) / one->update_s;
     r.norm_bytes = one->update_elements * stat / one->norm_s;
-    r.rank_loss = loss_of(one, apart);
+    r.clear_bytes = one->update_elements * stat / one->clear_s;
+    r.rank_loss = loss_of(one, apart, all_of);
+    r.loss = (struct speed_loss){
+        loss_of(one, apart, gemm_of), loss_of(one, apart, attention_of),
+        loss_of(one, apart, elementwise_of), loss_of(one, apart, inputs_of),
+        update_loss_of(one, apart)};
     comm_fit(apart, &r.link);
     comm_fit(shared, &r.link_shared);
     d.memory_bytes_per_s = r.copy_bytes;

@@ -1,10 +1,10 @@
 /* probe: measures the machine's rates for a model by running `reel-train probe --json` on one rank
  * and on several.
  *
- *     {"schema": "reel.probe/2", "ranks": 1, "dtype": "f32", "model": "dit-s", "fma_flops": ...,
+ *     {"schema": "reel.probe/3", "ranks": 1, "dtype": "f32", "model": "dit-s", "fma_flops": ...,
  *      "layer": [{"seq": "1x16x16", "samples": 1, "gemm_s", "attn_fwd_s", "attn_bwd_s",
- *                 "elementwise_s", "inputs_s"}, ...],
- *      "update_elements": ..., "update_s": ..., "norm_s": ..., "latency_s": ...,
+ *                 "elementwise_s", "samples_s", "angles_s", "patches_s", "loss_s"}, ...],
+ *      "update_elements": ..., "update_s": ..., "norm_s": ..., "clear_s": ..., "latency_s": ...,
  *      "bus_bytes_per_s": ...}
  *
  * "layer" holds the CPU seconds of one rank for micro-batches of several sizes in a model of one
@@ -24,14 +24,14 @@
 struct probe_view {
     struct seq seq;
     int64_t samples;
-    double gemm_s, attn_s[2], elementwise_s, inputs_s; /* attn_s: forward, backward */
+    double gemm_s, attn_s[2], elementwise_s, inputs_s[WORK_INPUTS]; /* attn_s: forward, backward */
 };
 struct probe {
     int64_t ranks;
     double fma_flops; /* per rank */
     int n_views; /* 0: only messages were measured */
     struct probe_view view[SPEED_POINTS];
-    double update_elements, update_s, norm_s;
+    double update_elements, update_s, norm_s, clear_s;
     double latency_s, bus_bytes;              /* 0 with one rank */
 };
 struct probe_spec {

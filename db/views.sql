@@ -341,7 +341,7 @@ SELECT
   e.run AS tune, -- id of the tuning
   json_extract(e.json, '$.trial') AS trial, -- trial id
   c.key AS class, -- gemm, attention, norm, elementwise, optimizer, other, communication, copy, idle
-  c.value AS seconds -- s of a recorded step, mean over ranks; on CPUs the busiest rank's CPU time
+  c.value AS seconds -- s of a recorded step, mean over ranks; on CPUs CPU time, of the longest
 FROM event e, json_each(e.json, '$.class_s') c
 WHERE e.kind = 'trial_ended'
   AND e.seq = (SELECT max(x.seq) FROM trial_event x

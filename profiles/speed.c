@@ -13,12 +13,21 @@ const struct speed_info speed_table[] = {
     {"attention_backward", "1", "probe: backward, forward being 1", 0.1, 100,
      AT(attention_backward)},
     {"copy_bytes", "B/s", "probe: the model's elementwise operations", 1e6, 1e15, AT(copy_bytes)},
-    {"input_s", "s", "probe: noise, samples and loss, for a number of a latent", 0, 1,
-     AT(input_s)},
+    {"sample_s", "s", "probe: samples and noise, for a number", 0, 1, AT(input_s[INPUT_SAMPLES])},
+    {"angle_s", "s", "probe: positions, for a cosine or sine", 0, 1, AT(input_s[INPUT_ANGLES])},
+    {"patch_s", "s", "probe: patches, for a number", 0, 1, AT(input_s[INPUT_PATCHES])},
+    {"loss_s", "s", "probe: loss, for a number", 0, 1, AT(input_s[INPUT_LOSS])},
     {"update_bytes", "B/s", "probe: AdamW", 1e6, 1e15, AT(update_bytes)},
     {"norm_bytes", "B/s", "probe: the norm of gradients", 1e6, 1e15, AT(norm_bytes)},
+    {"clear_bytes", "B/s", "probe: clearing gradients", 1e6, 1e15, AT(clear_bytes)},
     {"rank_loss", "1", "probe: computation of one rank alone and among others", 0, 10,
      AT(rank_loss)},
+    {"gemm_loss", "1", "probe: the same, of products", 0, 10, AT(loss.gemm)},
+    {"attention_loss", "1", "probe: the same, of attention", 0, 10, AT(loss.attention)},
+    {"elementwise_loss", "1", "probe: the same, of elementwise operations", 0, 10,
+     AT(loss.elementwise)},
+    {"inputs_loss", "1", "probe: the same, of inputs", 0, 10, AT(loss.inputs)},
+    {"update_loss", "1", "probe: the same, of the update", 0, 10, AT(loss.update)},
     {"link_latency_s", "s", "probe: all-reduce of 8 bytes, a core each", 0, 10,
      AT(link.latency_s)},
     {"link_bytes", "B/s", "probe: all-reduce of 8 MiB, a core each", 1e3, 1e15, AT(link.bytes_s)},
@@ -38,8 +47,9 @@ struct speed speed_prior(const struct device *d, enum dtype dtype)
     double gemm = peak * (d->gemm_efficiency > 0 ? d->gemm_efficiency : 0.5),
            attention = peak * (d->attn_fwd_efficiency > 0 ? d->attn_fwd_efficiency : 0.25);
     return (struct speed){.gemm = {gemm, 1e20}, .attention = {attention, 1e20},
-                          .attention_backward = 2.5, .copy_bytes = bytes, .input_s = 50e-9,
-                          .update_bytes = bytes, .norm_bytes = bytes, .rank_loss = 0.05,
+                          .attention_backward = 2.5, .copy_bytes = bytes,
+                          .input_s = {20e-9, 10e-9, 5e-9, 10e-9}, .update_bytes = bytes,
+                          .norm_bytes = bytes, .clear_bytes = bytes, .rank_loss = 0.05,
                           .link = {20e-6, bytes / 8}, .link_shared = {20e-6, bytes / 8},
                           .step_s = 2e-3};
 }
@@ -59,7 +69,8 @@ int speed_check(const struct speed *s, struct err *err)
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part)
 {
     const struct work_part *p = &w->parts[part];
-    struct speed_sums s = {.bytes = p->bytes, .numbers = p->numbers};
+    struct speed_sums s = {.bytes = p->bytes};
+    memcpy(s.inputs, p->inputs, sizeof s.inputs);
     for (int i = 0; i < p->n_gemms; i++) {
         const struct work_gemm *g = &p->gemms[i];
         s.gemm_flops += 2 * g->m * g->n * g->k * g->count;

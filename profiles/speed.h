@@ -27,18 +27,24 @@ struct speed_link { double latency_s, bytes_s; };
 /* Holds the factors on these seconds for micro-batches of this many tokens. */
 struct speed_point { double tokens, gemm, attention, elementwise; };
 enum { SPEED_POINTS = 4 };
+/* Holds the shares by which each class grows for each further core in use: products mostly wait for
+ * the core, others for caches and memory, which ranks share. */
+struct speed_loss { double gemm, attention, elementwise, inputs, update; };
 
 struct speed {
     struct speed_pair gemm;             /* its bytes: both operands, and the result twice */
     struct speed_pair attention;        /* its bytes: queries, keys, values and results */
     double attention_backward;          /* seconds of a backward / seconds of a forward */
     double copy_bytes;                  /* bytes/s of elementwise operations */
-    double input_s;                     /* seconds of one number of a latent */
+    double input_s[WORK_INPUTS];        /* seconds of one number */
     double update_bytes, norm_bytes;    /* bytes/s of AdamW, and of the norm of gradients */
+    double clear_bytes;                 /* bytes/s of gradients that are cleared */
     int n_points;                       /* 0: all factors are 1 */
     struct speed_point points[SPEED_POINTS]; /* in order of rising tokens */
-    /* share by which a step's compute time grows for each further core of the machine in use */
+    /* share by which a step's compute time grows for each further core of the machine in use, and
+     * that of each class */
     double rank_loss;
+    struct speed_loss loss;
     /* links between ranks that have a core each, and between ranks that share cores */
     struct speed_link link, link_shared;
     double step_s;                      /* seconds of one step in which nothing computes */
@@ -54,9 +60,11 @@ int speed_check(const struct speed *s, struct err *err);
 /* Interpolates the factors linearly in the logarithm of tokens; beyond the first and last point
  * they are constant. */
 struct speed_point speed_share(const struct speed *s, double tokens);
-/* Holds the FLOPs, bytes and numbers of a part's operations; index 0 is attention's forward, 1 its
- * backward. */
-struct speed_sums { double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, numbers; };
+/* Holds the FLOPs, bytes and numbers of a part's operations; index 0 of attention is its forward, 1
+ * its backward. */
+struct speed_sums {
+    double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, inputs[WORK_INPUTS];
+};
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part);
 /* Returns the FLOPs of products and attention that the backward of one micro-batch repeats on all
  * tp · cp · pp ranks that compute it together. */

@@ -540,7 +540,8 @@ static void reel_moved(const struct work *w, const struct layout *l, const struc
         looked = n * m;
     else if (l->dp * l->cp > 1)
         looked = piece;
-    out->each = l->zero >= 2 ? f * (n + piece * (3 - 1 / m)) : 0;
+    out->cleared = l->zero >= 2 ? f * n : 0;
+    out->each = l->zero >= 2 ? f * piece * (3 - 1 / m) : 0;
     out->packed = 4 * f * (partial_over_tp(w, l, s) + partial_over_pp(w, l)) / shards;
     out->norm = (piece + looked) * f;
     out->update = own * ((w->ema_bytes > 0 ? 9 : 7) * f + (w->act_bytes < f ? w->act_bytes : 0));

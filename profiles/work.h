@@ -84,6 +84,15 @@ enum work_part_id {
 };
 extern const char *const work_part_names[WORK_PARTS];
 
+/* Names what inputs are made of, each with its own number of numbers. */
+enum work_input {
+    INPUT_SAMPLES, /* numbers of latents that are read and get noise */
+    INPUT_ANGLES,  /* cosines and sines of tokens' positions */
+    INPUT_PATCHES, /* numbers of tokens' patches */
+    INPUT_LOSS,    /* numbers of tokens' results that are compared */
+    WORK_INPUTS
+};
+
 enum { WORK_GEMMS = 32, WORK_ATTENTIONS = 4, WORK_MESSAGES = 16 };
 struct work_part {
     int n_gemms, n_attentions, n_messages;
@@ -95,7 +104,7 @@ struct work_part {
     double norm_bytes; /* further bytes of norms that are several operations */
     double sum_bytes;  /* further bytes of adding up gradients of weights */
     double kernels;    /* operations that the host starts */
-    double numbers;    /* numbers of latents in inputs: samples, noise, loss */
+    double inputs[WORK_INPUTS]; /* numbers of each */
 };
 
 /* Holds the bytes that the forward of one layer and micro-batch keeps for its backward. */
@@ -171,7 +180,8 @@ int work_once(const struct work *w, const struct layout *l, const struct work_st
               struct work_message out[WORK_ONCE]);
 /* Holds the bytes of the state that a stage reads and writes. */
 struct work_moved {
-    double each;   /* for each micro-batch: gradients are cleared, and added to own pieces */
+    double cleared; /* in gradients that each micro-batch clears */
+    double each;   /* for each micro-batch: gradients are added to own pieces */
     double packed; /* to sum gradients that are partial sums, for a step */
     double norm;   /* in norms of gradients, for a step */
     double update; /* in the update, for a step */

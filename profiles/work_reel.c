@@ -377,6 +377,7 @@ static void ends_parts(const struct reel *r)
     mod_products(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], final, 1);
     mod_messages(r, &p[WORK_LAST_FORWARD], &p[WORK_LAST_BACKWARD], final);
     p[WORK_LAST_FORWARD].input_bytes = r->R * out * (2 * r->stat + 2 * r->act);
+    p[WORK_LAST_FORWARD].inputs[INPUT_LOSS] = r->R * out;
     p[WORK_LAST_FORWARD].bytes = norm * r->act + mod_bytes(r, final, false);
     p[WORK_LAST_BACKWARD].bytes = norm * (5 * r->stream + 2 * r->act) + mod_bytes(r, final, true);
 }
@@ -406,8 +407,11 @@ static void each_parts(const struct reel *r)
 {
     struct work_part *f = &r->w->parts[WORK_EACH_FORWARD], *back = &r->w->parts[WORK_EACH_BACKWARD];
     double fps = MODEL_FPS_WIDTH, numbers = r->n * r->D, added = fps < r->D ? fps : r->D;
-    f->numbers = r->n * (double)(seq_tokens(r->spec->seq) * r->m->latent_channels *
-                                 model_patch_cells(r->m));
+    double patch = (double)(r->m->latent_channels * model_patch_cells(r->m));
+    f->inputs[INPUT_SAMPLES] = r->n * (double)seq_tokens(r->spec->seq) * patch;
+    f->inputs[INPUT_ANGLES] = model_has_tables(r->m) ? 0 : r->T * r->d;
+    f->inputs[INPUT_PATCHES] = r->R * (patch + (double)(r->m->cond_channels *
+                                                        model_patch_cells(r->m)));
     f->bytes = chunk_bytes(r);
     back->bytes = r->l->pp > 1 ? 2 * r->R * r->D * r->stream : 0;
     if (!r->cond)

@@ -12,7 +12,8 @@
 
 static const struct speed rates = {
     .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
-    .input_s = 1e-9, .update_bytes = 1e10, .norm_bytes = 1e10, .rank_loss = 0.05,
+    .input_s = {1e-9, 2e-9, 3e-9, 4e-9}, .update_bytes = 1e10, .norm_bytes = 1e10,
+    .clear_bytes = 1e10, .rank_loss = 0.05,
     .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
 
 static struct model tiny(void)
@@ -226,9 +227,10 @@ static void state_by_hand(void **state)
     /* the first of four micro-batches is stored, and the others are added */
     assert_close(t[PRICE_ELEMENTWISE] - plain, P * 4 * (4 * 2.5 - 0.5) / 1e10, 1e-9, "pieces");
     struct speed updates = rates; /* whole arrays go at the update's rate, not at the operations' */
-    updates.update_bytes = 2e10;
+    updates.update_bytes = 2e10, updates.clear_bytes = 5e9; /* and what is cleared at its own */
     terms_of(h, &updates, 2, "dp=2,zero=3", t);
-    assert_close(t[PRICE_ELEMENTWISE] - plain, P * 4 * (4 * 2.5 - 0.5) / 2e10, 1e-9, "faster");
+    assert_close(t[PRICE_ELEMENTWISE] - plain, P * 4 * (4 / 5e9 + (4 * 1.5 - 0.5) / 2e10), 1e-9,
+                 "faster");
     params_release(&params);
 }
 
@@ -267,21 +269,34 @@ static void partial_sums_by_hand(void **state)
                  "of stages");
 }
 
-/* Ranks that compute at the same time slow each other's operations, but not the update. */
+/* Ranks that compute at the same time slow each other's operations, and their updates in another
+ * way. A stage that waits slows nobody. */
 static void others_slow_classes(void **state)
 {
     struct model m = tiny();
     struct host *h = host_of(&m);
     struct layout l = layout_of("dp=2,recompute=full");
-    double class_s[PRICE_TERMS];
+    struct speed lossy = rates;
+    double class_s[PRICE_TERMS], busy = 0;
     (void)state;
-    struct price_step step = step_of(h, &rates, 2, &l);
+    lossy.loss = (struct speed_loss){0.05, 0.1, 0.15, 0.3, 0.2};
+    struct price_step step = step_of(h, &lossy, 2, &l);
     host_classes(h, &l, &step, class_s);
     assert_true(step.again[PRICE_GEMM] > 0 && step.term[PRICE_OPTIMIZER] > 0);
     assert_close(class_s[PRICE_GEMM], 1.05 * (step.term[PRICE_GEMM] + step.again[PRICE_GEMM]),
                  1e-9, "products");
-    assert_close(class_s[PRICE_OPTIMIZER], step.term[PRICE_OPTIMIZER], 1e-9, "update");
+    assert_close(class_s[PRICE_INPUTS], 1.3 * step.term[PRICE_INPUTS], 1e-9, "inputs");
+    assert_close(class_s[PRICE_OPTIMIZER], 1.2 * step.term[PRICE_OPTIMIZER], 1e-9, "update");
     assert_true(class_s[PRICE_REDUCE] == 0);
+    l = layout_of("pp=2");
+    step = step_of(h, &lossy, 2, &l);
+    host_classes(h, &l, &step, class_s);
+    for (int t = PRICE_GEMM; t <= PRICE_PP; t++)
+        busy += step.term[t];
+    assert_true(step.term[PRICE_BUBBLE] > 0.1 * busy);
+    assert_close(class_s[PRICE_GEMM],
+                 (1.05 - 0.05 * step.term[PRICE_BUBBLE] / busy) * step.term[PRICE_GEMM], 1e-9,
+                 "stages");
 }
 
 /* Four ranks on two cores take twice as long, and those that wait in a pipeline leave their cores
@@ -358,7 +373,7 @@ static void probe_is_fitted(void **state)
     struct model m = tiny();
     struct host *h = host_of(&m);
     struct probe probe = {.ranks = 1, .fma_flops = 1e11, .n_views = 3, .update_elements = 1e6,
-                          .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10};
+                          .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10, .clear_s = 4e6 / 5e9};
     struct device device;
     struct speed found, made = rates;
     (void)state;
@@ -373,7 +388,10 @@ static void probe_is_fitted(void **state)
         const double *t = step.term;
         *v = (struct probe_view){h->spec.seq, l.mbs, t[PRICE_GEMM],
                                  {t[PRICE_ATTENTION] / 3, t[PRICE_ATTENTION] * 2 / 3},
-                                 t[PRICE_ELEMENTWISE] * (i == 2 ? 1.5 : 1), t[PRICE_INPUTS]};
+                                 t[PRICE_ELEMENTWISE] * (i == 2 ? 1.5 : 1), {0}};
+        for (int k = 0; k < WORK_INPUTS; k++)
+            v->inputs_s[k] = made.input_s[k] * (h->work.parts[WORK_EACH_FORWARD].inputs[k] +
+                                                h->work.parts[WORK_LAST_FORWARD].inputs[k]);
     }
     h->spec.model = &m;
     probe_rates(&probe, &probe, &probe, &h->spec, &device, &found);
@@ -381,9 +399,11 @@ static void probe_is_fitted(void **state)
     assert_close(found.gemm.bytes_s, 1e11, 1e-6, "gemm's bytes");
     assert_close(found.attention.flops_s, 3e10, 1e-6, "attention");
     assert_close(found.attention_backward, 2, 1e-9, "backward");
-    assert_close(found.input_s, 1e-9, 1e-9, "inputs");
+    for (int k = 0; k < WORK_INPUTS; k++)
+        assert_close(found.input_s[k], made.input_s[k], 1e-9, "inputs");
     assert_close(found.update_bytes, 1e10, 1e-9, "update");
     assert_close(found.norm_bytes, 2e10, 1e-9, "norm");
+    assert_close(found.clear_bytes, 5e9, 1e-9, "clearing");
     assert_close(found.copy_bytes, 1e10 / 1.5, 1e-9, "elementwise of the largest");
     assert_close(found.points[0].elementwise, 1 / 1.5, 1e-9, "which takes longer than the others");
     assert_close(found.points[1].gemm, 1, 1e-6, "share");
@@ -392,9 +412,13 @@ static void probe_is_fitted(void **state)
     struct probe apart = probe; /* one of three sizes takes longer beside two others */
     struct probe_view *slow = &apart.view[1];
     apart.ranks = 3, slow->gemm_s *= 1.6, slow->elementwise_s *= 1.6;
-    slow->attn_s[0] *= 1.6, slow->attn_s[1] *= 1.6, slow->inputs_s *= 3;
+    slow->attn_s[0] *= 1.6, slow->attn_s[1] *= 1.6, slow->inputs_s[INPUT_LOSS] *= 3;
+    apart.update_s *= 1.4, apart.norm_s *= 1.4;
     probe_rates(&probe, &apart, &apart, &h->spec, &device, &found);
     assert_close(found.rank_loss, 0.1, 1e-9, "loss");
+    assert_close(found.loss.gemm, 0.1, 1e-9, "of products");
+    assert_close(found.loss.update, 0.2, 1e-9, "of the update");
+    assert_true(found.loss.inputs > 0.1);
     apart.n_views = 2, apart.view[0] = apart.view[1], apart.view[1] = probe.view[2];
     probe_rates(&probe, &apart, &apart, &h->spec, &device, &found);
     assert_close(found.rank_loss, 0.15, 1e-9, "of the same sizes");

@@ -231,9 +231,11 @@ static void arguments(void **state)
 static void probes(void **state)
 {
 #define VIEW "{\"seq\": \"1x4x4\", \"samples\": 2, \"gemm_s\": 1, \"attn_fwd_s\": 2, " \
-             "\"attn_bwd_s\": 3, \"elementwise_s\": 4, \"inputs_s\": 5}"
-#define RATES "\"fma_flops\": 1e10, \"update_elements\": 100, \"update_s\": 2, \"norm_s\": 3"
-#define PROBE(ranks, rest) "{\"schema\": \"reel.probe/2\", \"ranks\": " ranks ", " rest "}"
+             "\"attn_bwd_s\": 3, \"elementwise_s\": 4, \"samples_s\": 5, " \
+             "\"angles_s\": 0, \"patches_s\": 6, \"loss_s\": 7}"
+#define RATES "\"fma_flops\": 1e10, \"update_elements\": 100, \"update_s\": 2, \"norm_s\": 3, " \
+              "\"clear_s\": 4"
+#define PROBE(ranks, rest) "{\"schema\": \"reel.probe/3\", \"ranks\": " ranks ", " rest "}"
 #define ALONE RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 0"
     static const struct {
         const char *text, *says;
@@ -249,7 +251,7 @@ static void probes(void **state)
         {PROBE("0", RATES), "ranks is missing or below 1"},
         {PROBE("1", "\"fma_flops\": -1"), "fma_flops is missing or not a positive number"},
         {PROBE("1", "\"fma_flops\": \"x\""), "fma_flops"},
-        {"{\"schema\": \"reel.probe/1\", \"ranks\": 1}", "schema"},
+        {"{\"schema\": \"reel.probe/2\", \"ranks\": 1}", "schema"},
         {PROBE("1", "\"ranks\": 2"), "ranks"},
         {"", "p:1:"},
         {"reel-train: no such device\n", "p:1:"},
@@ -263,7 +265,8 @@ static void probes(void **state)
             assert_ok(rc, &err);
             assert_true(p.fma_flops == 1e10 && p.n_views == 2 && p.norm_s == 3);
             assert_true(p.view[1].samples == 2 && p.view[1].seq.w == 4 &&
-                        p.view[1].attn_s[1] == 3 && p.view[1].inputs_s == 5);
+                        p.view[1].attn_s[1] == 3 && p.view[1].inputs_s[INPUT_SAMPLES] == 5 &&
+                        p.view[1].inputs_s[INPUT_LOSS] == 7 && p.clear_s == 4);
             continue;
         }
         assert_fails(rc, ERR_INPUT, &err, rows[i].says);

@@ -1,8 +1,8 @@
-/* The FLOPs of products and of attention, and the bytes of elementwise work, that the account
- * (profiles/work.h) counts for a rank's step are those that its operations are given: on every
- * stage, with recomputation, and under layouts of every kind.
+/* The FLOPs of products and of attention, the bytes of elementwise work, and the numbers of inputs,
+ * that the account (profiles/work.h) counts for a rank's step are those that its operations are
+ * given: on every stage, with recomputation, and under layouts of every kind.
  *
- * FLOPs are equal, and bytes differ by at most a hundredth. The account leaves out the arrays that
+ * FLOPs and numbers are equal, and bytes differ by at most a hundredth. The account leaves out the arrays that
  * say where tokens lie, the null token, and sums of copied k/v heads. Neither side counts what a
  * fused operation reads and writes beside its tensors' rows: modulations, statistics, gains.
  *
@@ -18,10 +18,12 @@
 
 /* ---- what operations are given ---- */
 
-enum { PRODUCTS, FORWARD, BACKWARD, BYTES, COUNTED };
+enum { PRODUCTS, FORWARD, BACKWARD, BYTES, INPUTS, COUNTED = INPUTS + WORK_INPUTS };
 static const char *const names[COUNTED] = {"FLOPs of products", "FLOPs of attention forward",
-                                           "FLOPs of attention backward", "elementwise bytes"};
-static const double allowed[COUNTED] = {1e-12, 1e-12, 1e-12, 0.01};
+                                           "FLOPs of attention backward", "elementwise bytes",
+                                           "numbers of samples", "cosines and sines",
+                                           "numbers of patches", "numbers of losses"};
+static const double allowed[COUNTED] = {1e-12, 1e-12, 1e-12, 0.01, 1e-12, 1e-12, 1e-12, 1e-12};
 static double seen[COUNTED];
 static double repeated; /* FLOPs of a step's recomputation on all ranks, by the account */
 static struct ops plain;
@@ -76,12 +78,20 @@ MOVES(permute, ops_permute, of(a->src) + of(a->dst))
 MOVES(table_fwd, ops_table, 2 * of(a->x))
 MOVES(table_bwd, ops_table, of(a->dx))
 
+/* Count the numbers of inputs that an operation makes. */
+#define MAKES(name, args, input, numbers) \
+    static void count_##name(const struct args *a) { seen[INPUTS + (input)] += numbers; }
+MAKES(rope, ops_rope, INPUT_ANGLES,
+      (double)(a->cos.rows * a->cos.cols + a->sin.rows * a->sin.cols))
+MAKES(patchify, ops_latents, INPUT_PATCHES, (double)(a->tokens.rows * a->tokens.cols))
+MAKES(loss, ops_latents, INPUT_LOSS, (double)(a->tokens.rows * a->tokens.cols))
+MAKES(normal, ops_normal, INPUT_SAMPLES, (double)(a->cells * a->channels))
+
 /* These belong to other classes, whose bytes are not counted. */
 #define OTHER(name, args) \
     static void count_##name(const struct args *a) { (void)a; moved(METER_OP_##name, NAN); }
-OTHER(rope, ops_rope) OTHER(patchify, ops_latents) OTHER(unpatchify, ops_latents)
-OTHER(loss, ops_latents) OTHER(normal, ops_normal) OTHER(draw, ops_draw)
-OTHER(sinusoid, ops_sinusoid) OTHER(adamw, ops_adamw) OTHER(sumsq, ops_sumsq)
+OTHER(unpatchify, ops_latents) OTHER(draw, ops_draw) OTHER(sinusoid, ops_sinusoid)
+OTHER(adamw, ops_adamw) OTHER(sumsq, ops_sumsq)
 OTHER(finite, ops_finite)
 
 #define COUNTING(name, args) \
@@ -126,6 +136,8 @@ static void part_add(const struct work *w, int id, double times, double out[COUN
     out[FORWARD] += times * s.attn_flops[0];
     out[BACKWARD] += times * s.attn_flops[1];
     out[BYTES] += times * s.bytes;
+    for (int i = 0; i < WORK_INPUTS; i++)
+        out[INPUTS + i] += times * s.inputs[i];
 }
 
 /* Adds up what a stage computes in a step. */
@@ -137,7 +149,7 @@ static void account_sum(const struct work *w, const struct layout *l, int64_t st
     struct work_moved state;
     work_stage(w, l, stage, &s);
     work_moved(w, l, &s, &state);
-    out[BYTES] += m * state.each + state.packed;
+    out[BYTES] += m * (state.cleared + state.each) + state.packed;
     for (int back = 0; back < 2; back++) {
         part_add(w, WORK_LAYER_FORWARD + back, m * s.layers, out);
         part_add(w, WORK_EACH_FORWARD + back, m * s.each, out);

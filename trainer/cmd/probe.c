@@ -37,7 +37,7 @@ const struct opt_cmd train_cmd_probe = {
     "probe", "measure what this machine's cores and messages do for a model", "",
     opts, ARRAY_LEN(opts), 0, 0,
     "Started directly or by mpirun; all ranks measure at the same time, and the slowest one's "
-    "figures are printed (reel.probe/2): CPU time of a layer of the model by class, for "
+    "figures are printed (reel.probe/3): CPU time of a layer of the model by class, for "
     "micro-batches of several sizes; of the update; messages. A size that would take more than 8 s "
     "by the next smaller one is left out, and so are those after 20 s: the rates of the largest "
     "measured hold for them."};
@@ -127,21 +127,18 @@ static int views_agree(struct probe *p, struct err *err)
 /* Replaces each rate by the lowest and each time by the longest over all ranks. */
 static int slowest(struct probe *p, struct err *err)
 {
-    enum { FIXED = 5, ALL = FIXED + TOLD * PROBE_CLASSES };
-    double v[ALL] = {-p->fma, p->latency_s, -p->bus_bytes, p->views.update_s, p->views.norm_s};
+    double v[] = {-p->fma,           p->latency_s,    -p->bus_bytes,
+                  p->views.update_s, p->views.norm_s, p->views.clear_s};
     int rc;
     if ((rc = views_agree(p, err)) < 0)
         return rc;
-    for (int i = 0; i < p->views.n; i++)
-        memcpy(v + FIXED + i * PROBE_CLASSES, p->views.view[i].seconds,
-               sizeof p->views.view[i].seconds);
-    if ((rc = comm_max(p->world, v, ALL, err)) < 0)
+    if ((rc = comm_max(p->world, v, ARRAY_LEN(v), err)) < 0)
         return rc;
-    p->fma = -v[0], p->latency_s = v[1], p->bus_bytes = fabs(v[2]), p->views.update_s = v[3];
-    p->views.norm_s = v[4];
     for (int i = 0; i < p->views.n; i++)
-        memcpy(p->views.view[i].seconds, v + FIXED + i * PROBE_CLASSES,
-               sizeof p->views.view[i].seconds);
+        if ((rc = comm_max(p->world, p->views.view[i].seconds, PROBE_CLASSES, err)) < 0)
+            return rc;
+    p->fma = -v[0], p->latency_s = v[1], p->bus_bytes = fabs(v[2]);
+    p->views.update_s = v[3], p->views.norm_s = v[4], p->views.clear_s = v[5];
     return 0;
 }
 
@@ -163,7 +160,7 @@ static void probe_json(const struct probe *p, struct str *text)
     struct json_out o;
     json_out_init(&o, text, 0);
     json_obj_begin(&o, NULL);
-    json_put_text(&o, "schema", "reel.probe/2");
+    json_put_text(&o, "schema", "reel.probe/3");
     json_put_int(&o, "ranks", p->world->size);
     json_put_text(&o, "dtype", dtype_names[p->spec.dtype]);
     json_put_text(&o, "model", p->spec.model.name);
@@ -175,6 +172,7 @@ static void probe_json(const struct probe *p, struct str *text)
     json_put_int(&o, "update_elements", p->views.update_elements);
     json_put_num(&o, "update_s", p->views.update_s);
     json_put_num(&o, "norm_s", p->views.norm_s);
+    json_put_num(&o, "clear_s", p->views.clear_s);
     json_put_num(&o, "latency_s", p->latency_s);
     json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
     json_obj_end(&o);

@@ -13,7 +13,8 @@
 #include "trainer/watch/meter_class.h"
 
 const char *const probe_class_names[] = {
-    "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "inputs_s", NULL};
+    "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "samples_s", "angles_s", "patches_s",
+    "loss_s", NULL};
 
 /* A micro-batch is repeated this often, or until ENOUGH_S have passed, but at least twice; the
  * update is always repeated this often. */
@@ -171,8 +172,29 @@ static void kinds_read(struct small *s, double seconds[METER_KINDS])
         meter_step(&s->meter, 1, seconds);
 }
 
+/* Returns the class of a kind; PROBE_CLASSES: it has none here. */
+static enum probe_class class_of(int kind)
+{
+    switch (kind) {
+    case METER_OP_rope: return PROBE_ANGLES;
+    case METER_OP_patchify: return PROBE_PATCHES;
+    case METER_OP_loss: return PROBE_LOSS;
+    default: break;
+    }
+    switch (meter_class_of(kind)) {
+    case METER_CLASS_GEMM: return PROBE_GEMM;
+    case METER_CLASS_ATTN_FWD: return PROBE_ATTN_FWD;
+    case METER_CLASS_ATTN_BWD: return PROBE_ATTN_BWD;
+    case METER_CLASS_ELEMENTWISE: return PROBE_ELEMENTWISE;
+    case METER_CLASS_INPUTS: return PROBE_SAMPLES;
+    case METER_CLASS_UPDATE:
+    case METER_CLASSES: break;
+    }
+    return PROBE_CLASSES;
+}
+
 /* Computes a micro-batch and writes what each class took. */
-static int micro_measure(struct small *s, int64_t samples, double class_s[METER_CLASSES + 1],
+static int micro_measure(struct small *s, int64_t samples, double class_s[PROBE_CLASSES + 1],
                          struct err *err)
 {
     double kind_s[METER_KINDS];
@@ -180,9 +202,9 @@ static int micro_measure(struct small *s, int64_t samples, double class_s[METER_
     if (rc < 0)
         return rc;
     kinds_read(s, kind_s);
-    memset(class_s, 0, (METER_CLASSES + 1) * sizeof *class_s);
+    memset(class_s, 0, (PROBE_CLASSES + 1) * sizeof *class_s);
     for (int k = 0; k < METER_KINDS; k++)
-        class_s[meter_class_of(k)] += kind_s[k];
+        class_s[class_of(k)] += kind_s[k];
     return 0;
 }
 
@@ -193,7 +215,7 @@ static int view_repeat(struct small *s, struct probe_view *view, struct err *err
     double started_s = clock_mono_s(), all[PROBE_CLASSES][REPEATS];
     int n = 0;
     for (int i = 0; i < REPEATS && (i < 2 || clock_mono_s() - started_s < ENOUGH_S); i++) {
-        double class_s[METER_CLASSES + 1], begun_s = clock_mono_s();
+        double class_s[PROBE_CLASSES + 1], begun_s = clock_mono_s();
         int rc = micro_measure(s, view->size.samples, class_s, err);
         if (rc < 0)
             return rc;
@@ -247,13 +269,13 @@ static double clock_of(const struct dev *dev)
     return dev->host_memory ? clock_cpu_s() : clock_mono_s();
 }
 
-/* Measures the norm of gradients and the update. */
+/* Measures the norm of gradients, the update, and clearing the gradients behind it. */
 static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
                          const struct ops_adamw *update, struct probe_views *out, struct err *err)
 {
     struct dev *dev = compute->dev;
     struct ops *ops = compute->ops;
-    double update_s[REPEATS], norm_s[REPEATS];
+    double update_s[REPEATS], norm_s[REPEATS], clear_s[REPEATS];
     int rc;
     for (int i = 0; i < REPEATS; i++) {
         double started_s = clock_of(dev);
@@ -264,10 +286,16 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
         ops->adamw(ops, compute->stream, update);
         if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
             return rc;
-        norm_s[i] = normed_s - started_s;
-        update_s[i] = clock_of(dev) - normed_s;
+        double updated_s = clock_of(dev);
+        dev->fill(dev, update->grad.ptr, 0, update->grad.cols * dtype_bytes(ops->stat),
+                  compute->stream);
+        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+            return rc;
+        norm_s[i] = normed_s - started_s, update_s[i] = updated_s - normed_s;
+        clear_s[i] = clock_of(dev) - updated_s;
     }
     out->norm_s = num_median(norm_s, REPEATS), out->update_s = num_median(update_s, REPEATS);
+    out->clear_s = num_median(clear_s, REPEATS);
     return 0;
 }
 

@@ -21,9 +21,11 @@
 #include "trainer/ops/compute.h"
 
 /* Names the classes of operations: matrix products; attention forward and backward; norms,
- * activations and copies; samples, noise, positions and loss. */
+ * activations and copies; and, of inputs, samples with their noise, angles of positions, patches,
+ * and the loss. */
 enum probe_class {
-    PROBE_GEMM, PROBE_ATTN_FWD, PROBE_ATTN_BWD, PROBE_ELEMENTWISE, PROBE_INPUTS, PROBE_CLASSES
+    PROBE_GEMM, PROBE_ATTN_FWD, PROBE_ATTN_BWD, PROBE_ELEMENTWISE, PROBE_SAMPLES, PROBE_ANGLES,
+    PROBE_PATCHES, PROBE_LOSS, PROBE_CLASSES
 };
 extern const char *const probe_class_names[]; /* "gemm_s", … */
 
@@ -37,7 +39,8 @@ struct probe_views {
     int n;
     struct probe_view view[PROBE_SIZES];
     int64_t update_elements;
-    double update_s, norm_s; /* AdamW's time and the norm's, over update_elements */
+    /* over update_elements, the times of AdamW, of the norm, and of clearing gradients */
+    double update_s, norm_s, clear_s;
 };
 struct probe_model_spec {
     struct model model;

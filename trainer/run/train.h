@@ -130,7 +130,7 @@ struct train_report {
     struct activity_result activity;
     double activity_step_s;
     /* A trial on CPUs sets the CPU time of each class in a step after the timed ones, on the rank
-     * that computes most; 0: not measured. */
+     * where it is longest; 0: not measured. */
     double class_cpu_s[METER_CLASSES];
     char activity_refused[256];
     int64_t graphs, graph_launches; /* number of graphs made in the last leg, and of launches */

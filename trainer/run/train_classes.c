@@ -1,7 +1,7 @@
 /* train_classes: measures how CPUs spend a step of a trial. After the timed steps some more are run
  * with a meter, so that the timed ones are not disturbed. The result is the median CPU time of each
- * class on the rank that computes most. The cost model of `reel tune` learns from it class by
- * class. */
+ * class on the rank where that is longest, as the probe's is (cmd/probe.c). The cost model of `reel
+ * tune` learns from it class by class. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -51,26 +51,6 @@ static int steps_measure(struct train *t, double class_s[METER_CLASSES + 1], str
     return 0;
 }
 
-/* Keeps the times of the rank whose sum is the largest; if there are several, their mean. */
-static int busiest_keep(struct comm *world, double class_s[METER_CLASSES + 1], struct err *err)
-{
-    double sum = 0, most;
-    int rc;
-    for (int c = 0; c < METER_CLASSES; c++)
-        sum += class_s[c];
-    most = sum;
-    if ((rc = comm_max(world, &most, 1, err)) < 0)
-        return rc;
-    class_s[METER_CLASSES] = 1;
-    if (sum < most)
-        memset(class_s, 0, (METER_CLASSES + 1) * sizeof *class_s);
-    if ((rc = comm_sum(world, class_s, METER_CLASSES + 1, err)) < 0)
-        return rc;
-    for (int c = 0; c < METER_CLASSES; c++)
-        class_s[c] /= class_s[METER_CLASSES];
-    return 0;
-}
-
 static int meter_take(struct train *t, struct err *err)
 {
     int rc = meter_open(&t->meter, 0, err);
@@ -90,7 +70,7 @@ int train_classes_run(struct train *t, struct train_report *out, struct err *err
     if ((rc = steps_measure(t, class_s, err)) < 0)
         return rc;
     meter_detach(&t->meter);
-    if ((rc = busiest_keep(t->conf->world, class_s, err)) < 0)
+    if ((rc = comm_max(t->conf->world, class_s, METER_CLASSES, err)) < 0)
         return rc;
     memcpy(out->class_cpu_s, class_s, sizeof out->class_cpu_s);
     return 0;
