@@ -667,9 +667,12 @@ bench-plan: $(B)/reel ## layouts/s of reel plan at 4,096 GPUs beside what is pub
 ## (see tests/bench/plan): ROUNDS=5
 	@tests/bench/plan --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-bench-terms: $(B)/reel $(B)/reel-train ## a trial's CPU time by class beside what the probe says, on an
-## idle machine (see tests/bench/terms): ROUNDS=9
-	@tests/bench/terms --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
+$(B)/tests/bench/terms: $(B)/obj/tests/bench/terms.o $(call lib_objs,autotune) $(SHARED) $(B)/flags
+	@mkdir -p $(@D)
+	$(call link,$(filter %.o,$^) $(SHARED),$(call lib_libs,autotune) $(TEST_LIBS))
+bench-terms: $(B)/tests/bench/terms $(B)/reel-train ## a trial's CPU time by class beside what the
+## probe says, on an idle machine (see tests/bench/terms.c): ROUNDS=9
+	@$(B)/tests/bench/terms --bin $(B) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 fuzz: $(FUZZERS) ## search for inputs that break a parser (clang): FUZZ_S=60 seconds each
