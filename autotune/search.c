@@ -267,13 +267,14 @@ static int64_t contender(const struct search *s)
     return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
 }
 
-/* Returns the baseline if it was measured exactly once and other layouts were measured too; else
- * -1. */
+/* Returns the baseline if other layouts were measured and it was not measured again after all of
+ * them had been tried; else -1. */
 static int64_t baseline_again(const struct search *s)
 {
     int64_t base = s->baseline;
-    bool once = base >= 0 && s->items[base].state == TRIAL_OK && s->items[base].measures == 1;
-    return once && s->conf.repeats > 1 && s->fit.n > 1 ? base : -1;
+    bool early = base >= 0 && s->items[base].state == TRIAL_OK &&
+                 (s->items[base].measures == 1 || s->baseline_early);
+    return early && s->conf.repeats > 1 && s->fit.n > 1 ? base : -1;
 }
 
 /* Says why no layout comes next. */
@@ -407,7 +408,9 @@ static void measure_take(struct search *s, int64_t i, const struct search_outcom
 static enum trial_state outcome_count(struct search *s, struct search_item *item,
                                       const struct search_outcome *o)
 {
-    bool first = item->measures++ == 0;
+    bool first = item->measures++ == 0, other = item - s->items != s->baseline;
+    if (!o->reused && (first || !other))
+        s->baseline_early = other;
     if (first) {
         if (s->n_batch < SEARCH_BATCH)
             s->batch[s->n_batch++] = item->layout;

@@ -109,6 +109,7 @@ struct search {
     int64_t repeated;
     int64_t best;              /* index; -1: none */
     int64_t baseline, corner;  /* indices; -1: none */
+    bool baseline_early;       /* a further layout was tried after the baseline's last trial */
     struct layout batch[SEARCH_BATCH]; /* the layouts tried first */
     int64_t n_batch;
     int64_t again;             /* the disturbed layout to repeat next; -1: none */

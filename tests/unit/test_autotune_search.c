@@ -204,6 +204,10 @@ static void disturbed(void **state)
     assert_int_equal(s.trials, 1);
     assert_int_equal(s.repeated, 1);
     assert_int_equal(search_next(&s), 1);
+    tell(&s, 1, 0.4, 0);
+    assert_int_equal(search_next(&s), 0); /* at the end, though it was repeated at the begin */
+    tell(&s, 0, 1.4, 0);
+    assert_int_equal(search_next(&s), -1);
 }
 
 /* Noise decides who is a contender, and the baseline is measured again at the end. */
