@@ -29,46 +29,53 @@ alignas(256) unsigned char block_memory[SHIM_SHARED];
 namespace {
 
 enum {
-    STACK_BYTES = 128 << 10, TAKES_OF_FAVOURITE = 256,
+    STACK_BYTES = 128 << 10,
+    CHOICE_BITS = 16, TAKES_OF_FAVOURITE = 256, /* of half the bits */
     LINE_BYTES = 64, PLACES = 64 /* of the first-level cache */
 };
 
 #define JUMPS __attribute__((noinline, no_sanitize("address")))
 typedef void *place[5]; /* the type that __builtin_setjmp needs */
 
-/* A switch touches one cache line of each fiber. */
-struct alignas(LINE_BYTES) fiber {
-    place at;
+struct fiber {
+    place at; /* while it has no thread */
     /* not cleared, because a thread touches only the upper end */
     std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
-    int thread; /* the thread that runs on it, or runs next */
+    int thread; /* the thread that it begins next */
     bool begun;
 };
-static_assert(sizeof(fiber) == LINE_BYTES, "of one line");
 
-struct thread {
-    fiber *on; /* NULL: the thread has not begun */
-    enum { RUNS, AT_BLOCK, AT_WARP, ENDED } state;
+/* A switch touches one cache line of each thread, and one of its warp. */
+struct alignas(LINE_BYTES) thread {
+    place at;       /* while it waits */
+    fiber *on;      /* NULL: the thread has not begun, or has ended */
     unsigned shows; /* how many values it has shown to its warp */
 };
-
-struct warp {
-    int n, ready[SHIM_WARP]; /* its threads that can continue */
+struct alignas(LINE_BYTES) warp {
+    int first, lanes; /* its first thread, and how many it has */
+    int waiting;      /* lanes that wait for the others */
+    int n;            /* lanes that can continue, which are in `ready` */
+    uint8_t ready[SHIM_WARP];
 };
+static_assert(sizeof(thread) == LINE_BYTES && sizeof(warp) == LINE_BYTES, "of one line");
 
 struct block {
     void (*body)(void *);
     void *args;
     int threads, current, ended, at_block;
-    std::vector<thread> all;
-    std::vector<warp> warps;
+    thread all[SHIM_THREADS];
+    int n_warps;
+    warp warps[SHIM_THREADS / SHIM_WARP];
     int n_ready;
-    std::vector<int> at_warp;
+    /* Without a seed no warp before this one has a lane that can continue. With a seed this is the
+     * warp that is preferred when threads are chosen at random. */
+    int favourite;
     std::vector<fiber *> idle;
     fiber *starting;
     place out;
     uint64_t seed, state; /* of the random choices */
-    size_t favourite; /* the warp that is preferred when threads are chosen at random */
+    uint64_t drawn;       /* random bits for n_drawn choices */
+    int n_drawn;
 };
 block b;
 /* Lanes show values in turns, which alternate between two slots. A lane that reads turn n has
@@ -93,38 +100,60 @@ uint64_t draw()
     return x ^ x >> 31;
 }
 
-void ready_add(int t)
+/* Returns the next CHOICE_BITS random bits. */
+unsigned draw_bits()
 {
-    warp &w = b.warps[(size_t)t / SHIM_WARP];
-    w.ready[w.n++] = t;
-    b.n_ready++;
+    if (b.n_drawn == 0) {
+        b.drawn = draw();
+        b.n_drawn = 64 / CHOICE_BITS;
+    }
+    unsigned bits = b.drawn % (1u << CHOICE_BITS);
+    b.drawn >>= CHOICE_BITS;
+    b.n_drawn--;
+    return bits;
 }
 
-/* Returns the warp whose thread continues. Without a seed it is the first one with a ready thread.
- * With a seed it is the favourite if one of its threads is ready, and now and then another one,
- * chosen at random. So one warp runs far ahead of the others, which would not happen if each thread
- * had the same chance. */
-warp &warp_choose(uint64_t drawn)
+/* Lets all lanes of a warp continue. */
+void ready_all(int w)
 {
-    size_t n = b.warps.size(), w = 0;
-    if (b.seed && drawn % TAKES_OF_FAVOURITE && b.warps[b.favourite].n)
-        return b.warps[b.favourite];
-    for (w = b.seed ? draw() % n : 0; !b.warps[w % n].n; w++)
-        ;
-    return b.warps[b.favourite = w % n];
+    warp *a = &b.warps[w];
+    for (int i = 0; i < SHIM_WARP; i++)
+        a->ready[i] = (uint8_t)(a->lanes - 1 - i);
+    a->n = a->lanes;
+    b.n_ready += a->lanes;
+    if (!b.seed && w < b.favourite)
+        b.favourite = w;
+}
+
+/* Returns the warp whose thread continues. Without a seed it is the first one with a lane that can
+ * continue. With a seed it is the favourite if it has one, and now and then another warp, chosen at
+ * random. So one warp runs far ahead of the others, which would not happen if each thread had the
+ * same chance. */
+warp *warp_choose(unsigned bits)
+{
+    int w = b.favourite;
+    if (b.warps[w].n == 0 || (b.seed && bits % TAKES_OF_FAVOURITE == 0)) {
+        w = b.seed ? (int)(draw() % (unsigned)b.n_warps) : w;
+        while (b.warps[w].n == 0)
+            w = w + 1 < b.n_warps ? w + 1 : 0;
+        b.favourite = w;
+    }
+    return &b.warps[w];
 }
 
 /* Takes a thread that can continue: the first in order, or a random one with a seed. This takes
- * half the time of a switch, so one random number makes both choices, by its lower and its upper
- * bits. */
+ * half the time of a switch, so a few bits make both choices. */
 int ready_take()
 {
-    uint64_t drawn = b.seed ? draw() : 0;
-    warp &w = warp_choose(drawn);
-    if (b.seed)
-        std::swap(w.ready[(drawn >> 32) * (uint64_t)w.n >> 32], w.ready[w.n - 1]);
+    unsigned bits = b.seed ? draw_bits() : ~0u;
+    warp *w = warp_choose(bits);
+    int last = --w->n, lane = last;
     b.n_ready--;
-    return w.ready[--w.n];
+    if (b.seed) {
+        lane = (int)((bits / TAKES_OF_FAVOURITE) * (unsigned)(last + 1) / TAKES_OF_FAVOURITE);
+        std::swap(w->ready[lane], w->ready[last]);
+    }
+    return w->first + w->ready[last];
 }
 
 /* Takes the next thread; returns -1 if all have ended. */
@@ -140,6 +169,12 @@ int ready_next()
 /* ---- switches ---- */
 
 void fiber_main();
+
+void thread_enter(int t)
+{
+    b.current = t;
+    threadIdx.x = (unsigned)t;
+}
 
 /* Tells the address sanitizer to which stack we switch. */
 void leave_for(const fiber *to)
@@ -202,18 +237,18 @@ fiber *idle_take()
         leave_for(nullptr);
         __builtin_longjmp(b.out, 1);
     }
-    fiber *f = b.all[t].on ? b.all[t].on : idle_take();
+    fiber *f = b.all[t].on;
+    thread_enter(t);
+    if (f) {
+        leave_for(f);
+        __builtin_longjmp(b.all[t].at, 1);
+    }
+    f = idle_take();
     f->thread = t;
     if (!f->begun)
         fiber_begin(f);
     leave_for(f);
     __builtin_longjmp(f->at, 1);
-}
-
-void thread_enter(int t)
-{
-    b.current = t;
-    threadIdx = dim3((unsigned)t);
 }
 
 /* Runs threads that have not begun, one after another. */
@@ -224,9 +259,10 @@ JUMPS void fiber_main()
     for (;;) {
         int t = self->thread;
         b.all[t].on = self;
+        b.all[t].shows = 0;
         thread_enter(t);
         b.body(b.args);
-        b.all[b.current].state = thread::ENDED;
+        b.all[b.current].on = nullptr;
         b.ended++;
         int next = ready_next();
         if (next >= 0 && !b.all[next].on) {
@@ -245,34 +281,43 @@ JUMPS void fiber_main()
  * which nothing returns, would make it mistake all returns of that thread. */
 JUMPS void wait()
 {
-    int t = b.current;
-    fiber *self = b.all[t].on;
+    thread *self = &b.all[b.current];
     if (__builtin_setjmp(self->at) == 0) {
         int next = ready_next();
-        fiber *to = next < 0 ? nullptr : b.all[next].on;
-        if (!to)
+        if (next < 0 || !b.all[next].on)
             go_on(next);
-        to->thread = next;
-        leave_for(to);
-        __builtin_longjmp(to->at, 1);
+        thread_enter(next);
+        leave_for(b.all[next].on);
+        __builtin_longjmp(b.all[next].at, 1);
     }
     arrived();
-    thread_enter(t);
 }
 
 /* ---- a block ---- */
 
+/* Lays out the warps of blocks of b.threads. */
+void warps_begin()
+{
+    b.n_warps = (b.threads + SHIM_WARP - 1) / SHIM_WARP;
+    for (int w = 0; w < b.n_warps; w++) {
+        int first = w * SHIM_WARP, left = b.threads - first;
+        b.warps[w].first = first;
+        b.warps[w].lanes = left < SHIM_WARP ? left : SHIM_WARP;
+    }
+}
+
+void ready_every()
+{
+    for (int w = 0; w < b.n_warps; w++)
+        ready_all(w);
+}
+
 void block_begin()
 {
-    b.ended = b.at_block = 0;
-    b.n_ready = 0;
-    for (warp &w : b.warps)
-        w.n = 0;
-    for (int t = b.threads; t-- > 0;) {
-        b.all[t] = {nullptr, thread::RUNS, 0};
-        ready_add(t);
-    }
-    std::fill(b.at_warp.begin(), b.at_warp.end(), 0);
+    b.ended = b.at_block = b.n_ready = 0;
+    for (int w = 0; w < b.n_warps; w++)
+        b.warps[w].waiting = 0;
+    ready_every();
 }
 
 void memory_begin(size_t bytes)
@@ -288,24 +333,19 @@ void memory_begin(size_t bytes)
 
 void shim_wait_block()
 {
-    b.all[b.current].state = thread::AT_BLOCK;
     if (++b.at_block == b.threads) {
         b.at_block = 0;
-        for (int t = b.threads; t-- > 0;)
-            ready_add(t);
+        ready_every();
     }
     wait();
 }
 
 void shim_wait_warp()
 {
-    int w = b.current / SHIM_WARP, first = w * SHIM_WARP;
-    int lanes = b.threads - first < SHIM_WARP ? b.threads - first : SHIM_WARP;
-    b.all[b.current].state = thread::AT_WARP;
-    if (++b.at_warp[w] == lanes) {
-        b.at_warp[w] = 0;
-        for (int t = first + lanes; t-- > first;)
-            ready_add(t);
+    int w = b.current / SHIM_WARP;
+    if (++b.warps[w].waiting == b.warps[w].lanes) {
+        b.warps[w].waiting = 0;
+        ready_all(w);
     }
     wait();
 }
@@ -331,10 +371,8 @@ JUMPS void shim_run(const shim_grid *g, void (*body)(void *), void *args)
     b.threads = (int)g->threads;
     if (b.seed != shim_seed())
         b.seed = b.state = shim_seed();
-    b.all.resize(g->threads);
-    b.at_warp.resize((g->threads + SHIM_WARP - 1) / SHIM_WARP);
-    b.warps.resize(b.at_warp.size());
     b.favourite = 0;
+    warps_begin();
     gridDim = dim3(g->blocks);
     blockDim = dim3(g->threads);
     for (volatile unsigned i = 0; i < g->blocks; i = i + 1) {
