@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "base/num.h"
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else
@@ -188,14 +189,14 @@ double lab_get(struct lab *l, struct tensor t, int64_t i, int64_t j)
 
 void lab_scale(struct lab *l, struct tensor t, double factor, double shift)
 {
-    for (int64_t i = 0; i < t.rows; i++)
+    for (int64_t i = 0; l->filling && i < t.rows; i++)
         for (int64_t j = 0; j < t.cols; j++)
             lab_put(l, t, i, j, factor * lab_get(l, t, i, j) + shift);
 }
 
 void lab_fill(struct lab *l, struct tensor t, double x)
 {
-    for (int64_t i = 0; i < t.rows; i++)
+    for (int64_t i = 0; l->filling && i < t.rows; i++)
         for (int64_t j = 0; j < t.cols; j++)
             lab_put(l, t, i, j, x);
 }
@@ -204,11 +205,13 @@ double *lab_values(struct lab *l, struct tensor t)
 {
     double *x = calloc((size_t)(t.rows * t.cols + 1), sizeof *x);
     BUG_ON(!x);
-    for (int64_t i = 0; i < t.rows; i++)
+    for (int64_t i = 0; l->filling && i < t.rows; i++)
         for (int64_t j = 0; j < t.cols; j++)
             x[i * t.cols + j] = lab_get(l, t, i, j);
     return x;
 }
+
+struct case_types lab_types(struct lab *l) { return whole(l)->types; }
 
 double lab_uniform(const struct lab *l, uint64_t i)
 {
@@ -289,13 +292,17 @@ bool lab_ready(struct lab *l)
 }
 
 /* Fills memory with 16-bit numbers that are NaN as bf16, and in pairs and fours NaN as f32 and f64.
- * They differ from place to place, so that a copy of one to another place is detected. */
+ * They differ from place to place, so that a copy of one to another place is detected. They repeat
+ * after 8191 numbers, which is a prime. */
 static void poison(char *at, int64_t bytes)
 {
-    for (int64_t i = 0; i + 1 < bytes; i += 2) {
+    enum { PERIOD = 2 * 8191 };
+    for (int64_t i = 0; i + 1 < bytes && i < PERIOD; i += 2) {
         uint16_t word = (uint16_t)(0xfff1 + (uint32_t)i * UINT32_C(2654435761) / 65536 % 15);
         memcpy(at + i, &word, sizeof word);
     }
+    for (int64_t i = PERIOD; i < bytes; i += PERIOD)
+        memcpy(at + i, at, (size_t)num_min_i64(bytes - i, PERIOD));
 }
 
 static int memory_take(struct lab_whole *w)
@@ -324,17 +331,28 @@ static void memory_free(struct lab_whole *w, char *device)
     free(w->writable);
 }
 
-/* Returns ERR_CORRUPT if a byte outside of the outputs has changed. */
-static int strays_look(const struct lab_whole *w)
+/* Returns ERR_CORRUPT if one of these bytes has changed and is outside of the outputs. */
+static int stray_look(const struct lab_whole *w, int64_t begin, int64_t end)
 {
     const struct op_case *c = w->lab.c;
-    for (int64_t i = 0; i < w->bytes; i++)
+    for (int64_t i = begin; i < end; i++)
         if (!w->writable[i] && w->sent[i] != w->back[i])
             return err_set(w->lab.err, ERR_CORRUPT,
                            "%s, %s%s: memory of '%s' or beside it has changed, byte %ld, and is no "
                            "output of the call", c->op, c->name, c->views ? ", views" : "",
                            region_of(w, i)->name, (long)(i - region_of(w, i)->begin));
     return 0;
+}
+
+static int strays_look(const struct lab_whole *w)
+{
+    int rc = 0;
+    for (int64_t at = 0, n; at < w->bytes && rc == 0; at += n) {
+        n = num_min_i64(w->bytes - at, DEV_ALIGN_BYTES);
+        if (memcmp(w->sent + at, w->back + at, (size_t)n) != 0)
+            rc = stray_look(w, at, at + n);
+    }
+    return rc;
 }
 
 static int output_take(const struct lab_whole *w, int k)

@@ -66,6 +66,8 @@ void lab_fill(struct lab *l, struct tensor t, double x);
 double lab_get(struct lab *l, struct tensor t, int64_t i, int64_t j);
 /* Returns all numbers of a tensor, [rows, cols], new. */
 double *lab_values(struct lab *l, struct tensor t);
+/* Returns the types to which inputs are rounded. */
+struct case_types lab_types(struct lab *l);
 /* Returns a number in (0, 1) that depends on the case's seed and on `i`. */
 double lab_uniform(const struct lab *l, uint64_t i);
 
