@@ -214,15 +214,16 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
     struct str text = STR_INIT;
     layout_format(&near->layout, &text);
     int rc = err_set(err, ERR_NO,
-                     "no layout of %s fits %lld GPUs of %s: the nearest, %s, needs %s of %s, so %s "
-                     "(%.0f bytes) are missing on each GPU (it fits with probability %.2g, --fits "
-                     "asks for %.3g): give %s, a shorter --seq or GPUs with more memory",
-                     p->model.name, (long long)p->gpus, p->cluster.name, text.p,
+                     "no layout of %s fits %lld GPU%s of %s: the nearest, %s, needs %s of %s, so "
+                     "%s (%.0f bytes) are missing on each GPU (it fits with probability %.2g, and "
+                     "%.3g is asked for): give %s, a shorter --seq or GPUs with more memory",
+                     p->model.name, (long long)p->gpus, p->gpus == 1 ? "" : "s", p->cluster.name,
+                     text.p,
                      num_format_bytes((int64_t)near->bytes, needs, sizeof needs),
                      num_format_bytes((int64_t)limit, has, sizeof has),
                      num_format_bytes((int64_t)(near->bytes - limit), missing, sizeof missing),
                      near->bytes - limit, fits, p->ask.fits,
-                     p->gpus < gpus_most(p) ? "more GPUs (--gpus least finds how many)"
+                     p->gpus < gpus_most(p) ? "more GPUs ('reel plan --gpus least' finds how many)"
                                             : "a cluster of more nodes");
     str_release(&text);
     return rc;

@@ -325,8 +325,8 @@ static void against_text(const struct explanation *x, struct str *out)
 static void print_text(const struct explanation *x, struct str *out)
 {
     const struct planned *a = &x->one.planned;
-    str_addf(out, "%s on %lld GPUs of %s: ", x->planner->model.name, (long long)x->planner->gpus,
-             x->planner->cluster.name);
+    str_addf(out, "%s on %lld GPU%s of %s: ", x->planner->model.name, (long long)x->planner->gpus,
+             x->planner->gpus == 1 ? "" : "s", x->planner->cluster.name);
     layout_brief(&a->layout, out);
     str_addf(out, ": %.4g s a step (%.4g to %.4g), %.1f %% MFU\n", a->step.seconds, a->lo_s,
              a->hi_s, 100 * a->mfu);

@@ -104,12 +104,12 @@ static void excluded_text(const struct stream_found *f, struct str *out)
 void plan_text(const struct plan_answer *a, struct str *out)
 {
     const struct planner *p = a->planner;
-    str_addf(out, "%s on %lld GPUs of %s (%lld node%s of %lld), %lld tokens x %lld samples, %s, "
+    str_addf(out, "%s on %lld GPU%s of %s (%lld node%s of %lld), %lld tokens x %lld samples, %s, "
                   "stack %s\n",
-             p->model.name, (long long)p->gpus, p->cluster.name, (long long)p->cluster.nodes,
-             p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.node.devices,
-             (long long)seq_tokens(p->ask.seq), (long long)p->ask.gbs, dtype_names[p->ask.dtype],
-             p->stack.name);
+             p->model.name, (long long)p->gpus, p->gpus == 1 ? "" : "s", p->cluster.name,
+             (long long)p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s",
+             (long long)p->cluster.node.devices, (long long)seq_tokens(p->ask.seq),
+             (long long)p->ask.gbs, dtype_names[p->ask.dtype], p->stack.name);
     str_addf(out, "constants %s: ln(measured/predicted) is %.0f %% wide for times, %.0f %% for "
                   "bytes\n",
              p->constants.name, 100 * p->v[CONSTANT_TIME_SD], 100 * p->v[CONSTANT_MEMORY_SD]);
