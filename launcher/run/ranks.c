@@ -55,14 +55,29 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
     return found && strcmp(found, value) == 0;
 }
 
+/* OURS: the processes with the trainer's id. BARE: those without an id in the steps of this job,
+ * but for the step of this process. */
+enum which { OURS, BARE };
+
+static bool is_bare(const struct str *environ_text)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *own_step = getenv("SLURM_STEP_ID"),
+               *step = environ_get(environ_text, "SLURM_STEP_ID");
+    return job && environ_is(environ_text, "SLURM_JOB_ID", job) && step &&
+           !(own_step && strcmp(step, own_step) == 0) &&
+           !environ_get(environ_text, RANKS_VARIABLE) &&
+           !environ_get(environ_text, RANKS_AGENT_VARIABLE);
+}
+
 /* Fills in what the process's environment contains. The rank variables are put into a fixed order,
  * because shells change the order of what they export. Returns false for a process of another
  * trainer. */
-static bool environ_look(struct process *p, const char *trainer_id)
+static bool environ_look(struct process *p, enum which which, const char *trainer_id)
 {
     struct str text = STR_INIT;
     bool readable = proc_read(p->pid, "environ", &text);
-    bool ours = readable && environ_is(&text, RANKS_VARIABLE, trainer_id);
+    bool ours = readable && (which == BARE ? is_bare(&text)
+                                           : environ_is(&text, RANKS_VARIABLE, trainer_id));
     /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
     bool step = ours && environ_get(&text, "SLURM_STEP_ID");
     p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id);
@@ -217,7 +232,8 @@ static void own_keep(struct process *list, size_t *n)
     *n = kept;
 }
 
-static int processes_read(const char *trainer_id, struct process **out, size_t *n, struct err *err)
+static int processes_read(enum which which, const char *trainer_id, struct process **out,
+                          size_t *n, struct err *err)
 {
     struct proc_row *rows;
     size_t n_rows = proc_list(&rows);
@@ -228,7 +244,7 @@ static int processes_read(const char *trainer_id, struct process **out, size_t *
                             .parent = rows[i].parent,
                             .start = rows[i].start,
                             .numbers = STR_INIT};
-        if (environ_look(&p, trainer_id))
+        if (environ_look(&p, which, trainer_id))
             list[(*n)++] = p;
         else
             str_release(&p.numbers);
@@ -340,7 +356,7 @@ static int ranks_read(const char *trainer_id, struct ranks_told *told, struct pr
                       size_t *n, struct err *err)
 {
     bool seen = false;
-    int rc = processes_read(trainer_id, list, n, err);
+    int rc = processes_read(OURS, trainer_id, list, n, err);
     if (rc < 0)
         return rc;
     classify(*list, *n);
@@ -372,6 +388,26 @@ static bool is_due(struct ranks_told *told)
     return true;
 }
 
+/* Signals the ranks whose environment was not passed on, as by srun --export and some
+ * containers. */
+static int bare_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
+{
+    struct process *list;
+    size_t n;
+    if (!getenv("SLURM_JOB_ID"))
+        return 0;
+    int rc = processes_read(BARE, trainer_id, &list, &n, err);
+    if (rc < 0)
+        return rc;
+    classify(list, n);
+    for (size_t i = 0; i < n; i++)
+        if (is_rank(&list[i]))
+            tell(&list[i], signo, told);
+    told->bare |= told->n_pids > 0 || told->deaf > 0;
+    list_free(list, n);
+    return 0;
+}
+
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
@@ -385,12 +421,14 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     for (size_t i = 0; i < n; i++)
         if (told->numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
             tell(&list[i], signo, told);
+    if (told->bare || (!told->numbered && !told->n_pids && !told->deaf))
+        rc = bare_tell(trainer_id, signo, told, err);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
             tell(&list[i], signo, told); /* no process handles the signal: the topmost one counts as
                                           * deaf */
     list_free(list, n);
-    return 0;
+    return rc;
 }
 
 void ranks_release(struct ranks_told *told)
@@ -405,7 +443,7 @@ int64_t ranks_count(const char *trainer_id)
     struct process *list;
     size_t n;
     int64_t ranks = 0;
-    if (processes_read(trainer_id, &list, &n, NULL) < 0)
+    if (processes_read(OURS, trainer_id, &list, &n, NULL) < 0)
         return -1;
     classify(list, n);
     for (size_t i = 0; i < n; i++)

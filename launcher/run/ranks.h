@@ -9,6 +9,10 @@
  * may have ranks on other nodes that still save. A process without a handler for the signal would
  * die of it, so it gets no signal.
  *
+ * A rank may lack the id, because srun --export or a container passes on another environment. Where
+ * no process can be signalled by the rules above, the ranks in the steps of this Slurm job that
+ * have no id are: SLURM_JOB_ID and SLURM_STEP_ID suffice, which slurmstepd sets itself.
+ *
  * Where several nodes of a cluster share one machine, a rank belongs to the node that its
  * SLURMD_NODENAME names. Another node's ranks are left to that node's agent, if its process is
  * found (RANKS_AGENT_VARIABLE). The name alone does not suffice, because some launchers copy the
@@ -38,6 +42,7 @@ struct ranks_told {
     double begun_mono, looked_mono; /* when ranks_tell looked first and last */
     bool numbered;  /* numbered ranks were seen here, by this process or one that shares the
                      * folder */
+    bool bare;      /* ranks without the trainer's id were found and are looked for again */
     int64_t deaf;   /* number of ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of them */
     struct proc_id *pids; /* the ranks signalled so far */
