@@ -322,6 +322,8 @@ struct requeue_look {
     enum sched_state state;
     enum sched_end end;
     char handle[SCHED_ID_BYTES];
+    bool may; /* Slurm may requeue it */
+    int restarts;
 };
 
 static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_look *out,
@@ -335,10 +337,28 @@ static int requeue_look(struct sched_slurm *l, const char *id, struct requeue_lo
         goto out;
     out->state = slurm_state(&job, clock_wall_s());
     snprintf(out->handle, sizeof out->handle, "%s", job.handle);
+    out->may = job.requeue;
+    out->restarts = job.restarts;
     rc = end_find(l, &job, clock_wall_s(), &out->end, err);
 out:
     arena_release(&arena);
     return rc;
+}
+
+/* Finds out what a refused request means. A preemption may have requeued the job already, which
+ * succeeds. A job that runs on as before cannot be requeued. */
+static int refusal_judge(struct sched_slurm *l, const char *id, const struct requeue_look *before,
+                         struct err *err)
+{
+    struct requeue_look now;
+    if (requeue_look(l, id, &now, NULL) < 0 || sched_state_ended(now.state) ||
+        now.end == SCHED_END_CANCELLED)
+        return ERR_STATE;
+    if (now.state != SCHED_RUNNING || now.restarts > before->restarts)
+        return 0;
+    return now.may ? ERR_STATE
+                   : err_set(err, ERR_STATE, "job %s may not be requeued: submit it with --requeue",
+                             id);
 }
 
 static int requeue(struct sched *s, const char *id, struct err *err)
@@ -356,10 +376,7 @@ static int requeue(struct sched *s, const char *id, struct err *err)
     if (look.state == SCHED_PENDING || look.state == SCHED_REQUEUED)
         return 0;
     rc = l->rpc->ops->requeue(l->rpc, look.handle, err);
-    if (rc == ERR_STATE && requeue_look(l, id, &look, NULL) == 0 &&
-        !sched_state_ended(look.state) && look.end != SCHED_END_CANCELLED)
-        return 0; /* a preemption has requeued it already */
-    return rc;
+    return rc == ERR_STATE ? refusal_judge(l, id, &look, err) : rc;
 }
 
 static int cancel(struct sched *s, const char *id, struct err *err)
