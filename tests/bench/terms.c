@@ -127,8 +127,10 @@ static void layout_put(struct group *g, const struct layout *l)
     for (int i = 0; i < g->n; i++)
         if (layout_equal(&g->layouts[i], l))
             return;
-    if (strstr(name, only) && g->n < LAYOUTS)
-        g->layouts[g->n++] = *l;
+    if (!strstr(name, only))
+        return;
+    BUG_ON(g->n == LAYOUTS);
+    g->layouts[g->n++] = *l;
 }
 
 static void named_put(void)

@@ -66,9 +66,14 @@ static int rates_measure(struct probe *p, struct err *err)
         return 0;
     /* The model is measured in a world that has only this rank; p->world has no device then. */
     comm_bind(p->world, NULL, NULL, NULL);
-    rc = probe_model_run(&p->compute, &p->spec, &p->views, err);
+    rc = probe_model_views(&p->compute, &p->spec, &p->views, err);
     comm_bind(p->world, p->compute.dev, NULL, NULL);
     return rc;
+}
+
+static int update_measure(struct probe *p, struct err *err)
+{
+    return p->messages_only ? 0 : probe_model_update(&p->compute, &p->spec, &p->views, err);
 }
 
 /* ---- MPI ---- */
@@ -218,6 +223,9 @@ static int probe_all(struct probe *p, enum ops_blas blas, struct err *err)
     if ((rc = comm_agree(p->world, probe_open(p, blas, err), err)) < 0)
         return rc;
     if ((rc = comm_agree(p->world, rates_measure(p, err), err)) < 0)
+        return rc;
+    /* Updates are short. All ranks, having agreed, begin them at the same time. */
+    if ((rc = comm_agree(p->world, update_measure(p, err), err)) < 0)
         return rc;
     if ((rc = comm_measure(p, err)) < 0)
         return rc;

@@ -381,18 +381,23 @@ static int views_measure(struct compute *compute, const struct probe_model_spec 
     return 0;
 }
 
-int probe_model_run(struct compute *compute, const struct probe_model_spec *spec,
-                    struct probe_views *out, struct err *err)
+int probe_model_views(struct compute *compute, const struct probe_model_spec *spec,
+                      struct probe_views *out, struct err *err)
 {
     struct probe_views v = {0};
-    int64_t elements;
     int rc;
     if ((rc = views_measure(compute, spec, &v, err)) < 0)
         return rc;
-    if ((rc = update_elements(&spec->model, &elements, err)) < 0)
-        return rc;
-    if ((rc = update_measure(compute, elements, &v, err)) < 0)
-        return rc;
     *out = v;
     return 0;
+}
+
+int probe_model_update(struct compute *compute, const struct probe_model_spec *spec,
+                       struct probe_views *out, struct err *err)
+{
+    int64_t elements;
+    int rc;
+    if ((rc = update_elements(&spec->model, &elements, err)) < 0)
+        return rc;
+    return update_measure(compute, elements, out, err);
 }

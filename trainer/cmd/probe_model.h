@@ -12,7 +12,8 @@
  * whole take too long. Sizes that are left out are predicted with the rates of the largest measured
  * one.
  *
- *     probe_model_run(&compute, &spec, &views, err);
+ *     probe_model_views(&compute, &spec, &views, err);
+ *     probe_model_update(&compute, &spec, &views, err);   // when all ranks are ready for it
  */
 #ifndef TRAINER_CMD_PROBE_MODEL_H
 #define TRAINER_CMD_PROBE_MODEL_H
@@ -47,9 +48,11 @@ struct probe_model_spec {
     struct seq seq; /* tokens of a sample */
     enum dtype dtype;
 };
-/* Measures all sizes, and the update. ERR_INPUT: the model cannot be trained, or seq does not suit
- * it. */
-int probe_model_run(struct compute *compute, const struct probe_model_spec *spec,
-                    struct probe_views *out, struct err *err);
+/* Measures all sizes. ERR_INPUT: the model cannot be trained, or seq does not suit it. */
+int probe_model_views(struct compute *compute, const struct probe_model_spec *spec,
+                      struct probe_views *out, struct err *err);
+/* Measures the update, and sets its members of *out. */
+int probe_model_update(struct compute *compute, const struct probe_model_spec *spec,
+                       struct probe_views *out, struct err *err);
 
 #endif
