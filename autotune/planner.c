@@ -344,48 +344,34 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
 
 /* ---- as a plan ---- */
 
-/* Writes the cluster's name with its number of nodes, "NAME:NODES", so that cluster_load() can load
- * it again. Returns the length, as snprintf does. */
-static int cluster_name(const struct planner *p, char *out, size_t size)
+/* Writes the cluster's name or absolute path with its number of nodes, "NAME:NODES", so that
+ * cluster_load() can load it again. */
+static int cluster_name(const struct planner *p, char *out, size_t size, struct err *err)
 {
+    char name[LIMIT_PATH_BYTES];
     const char *slash = strrchr(p->ask.cluster, '/'),
                *colon = strrchr(slash ? slash : p->ask.cluster, ':');
-    int len = colon ? (int)(colon - p->ask.cluster) : (int)strlen(p->ask.cluster);
-    return snprintf(out, size, "%.*s:%lld", len, p->ask.cluster, (long long)p->cluster.nodes);
+    snprintf(name, sizeof name, "%.*s",
+             (int)(colon ? colon - p->ask.cluster : (ptrdiff_t)strlen(p->ask.cluster)),
+             p->ask.cluster);
+    int rc = catalog_place(name, out, size - sizeof ":1048576", err);
+    if (rc == 0)
+        snprintf(out + strlen(out), size - strlen(out), ":%lld", (long long)p->cluster.nodes);
+    return rc;
 }
 
-/* Writes the absolute path of the model's file, or "" where the model comes from the catalog. */
-static int model_file(const struct planner *p, char *out, size_t size, struct err *err)
-{
-    *out = '\0';
-    if (!catalog_is_path(p->ask.model))
-        return 0;
-    char *real = realpath(p->ask.model, NULL);
-    bool fits = real && strlen(real) < size;
-    if (fits)
-        memcpy(out, real, strlen(real) + 1);
-    free(real);
-    return fits ? 0
-                : err_set(err, ERR_INPUT, "the place of the model %s cannot be told: give a path "
-                          "that exists and has fewer than %zu bytes", p->ask.model, size);
-}
-
-/* Writes the names of all inputs of a prediction, so that it can be repeated. */
+/* Writes the names of all inputs of a prediction, so that it can be repeated from any folder. */
 static int inputs_name(const struct planner *p, struct plan *out, struct err *err)
 {
     const char *set = p->ask.constants ? p->ask.constants : p->constants.name;
-    int size = sizeof out->stack;
-    int rc = model_file(p, out->model_file, sizeof out->model_file, err);
-    if (rc < 0)
+    int rc;
+    if (catalog_is_path(p->ask.model) &&
+        (rc = catalog_place(p->ask.model, out->model_file, sizeof out->model_file, err)) < 0)
         return rc;
-    if (snprintf(out->stack, sizeof out->stack, "%s", p->ask.stack) >= size ||
-        snprintf(out->constants, sizeof out->constants, "%s", set) >= size ||
-        cluster_name(p, out->cluster, sizeof out->cluster) >= size)
-        return err_set(err, ERR_INPUT,
-                       "a plan names its cluster, stack and constants in fewer than %d bytes each, "
-                       "and here are '%s', '%s' and '%s': give shorter paths",
-                       size, p->ask.cluster, p->ask.stack, set);
-    return 0;
+    if ((rc = catalog_place(p->ask.stack, out->stack, sizeof out->stack, err)) < 0 ||
+        (rc = catalog_place(set, out->constants, sizeof out->constants, err)) < 0)
+        return rc;
+    return cluster_name(p, out->cluster, sizeof out->cluster, err);
 }
 
 int planner_plan(const struct planner *p, const struct planned *planned, struct plan *out,

@@ -1,6 +1,7 @@
 #include "profiles/catalog.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -19,6 +20,18 @@ const struct catalog_kind catalog_adapters = {"adapter", "adapters", "reel.adapt
 bool catalog_is_path(const char *operand)
 {
     return strchr(operand, '/') || str_ends(operand, ".json");
+}
+
+int catalog_place(const char *operand, char *out, size_t size, struct err *err)
+{
+    char *real = catalog_is_path(operand) ? realpath(operand, NULL) : strdup(operand);
+    bool fits = real && strlen(real) < size;
+    if (fits)
+        memcpy(out, real, strlen(real) + 1);
+    free(real);
+    return fits ? 0
+                : err_set(err, ERR_INPUT, "the place of %s cannot be told: give a path that exists "
+                          "and has fewer than %zu bytes", operand, size);
 }
 
 size_t catalog_count(const struct catalog_kind *kind)

@@ -4,7 +4,7 @@
  * contrib/embed-profiles generates the tables from the profiles' JSON files. An operand with a
  * slash, or ending in .json, is a path; anything else is a name in the catalog. Outside profiles/,
  * profiles are loaded by model_load, device_load, cluster_load and the like; only lists of names,
- * and the question whether an operand is a path, are taken from here.
+ * and whether an operand is a path and to where, are taken from here.
  */
 #ifndef PROFILES_CATALOG_H
 #define PROFILES_CATALOG_H
@@ -36,6 +36,9 @@ extern const struct catalog_kind catalog_models, catalog_gpus, catalog_clusters,
     catalog_stacks, catalog_constants, catalog_adapters;
 
 bool catalog_is_path(const char *operand);
+/* Writes what names the same profile from any folder: a name as it is, or a path made absolute.
+ * Returns ERR_INPUT where there is no such file, or no room for its path. */
+int catalog_place(const char *operand, char *out, size_t size, struct err *err);
 /* Parses the profile and checks its schema. ERR_NOT_FOUND names the nearest known name. The caller
  * releases the doc. */
 int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc,

@@ -12,7 +12,7 @@
 #include "profiles/layout.h"
 
 enum { PLAN_TERMS = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048,
-       PLAN_ENVIRONMENT_BYTES = 1024 };
+       PLAN_ENVIRONMENT_BYTES = 1024, PLAN_INPUT_BYTES = 512 };
 struct plan_term { char name[32]; double seconds; };
 struct plan {
     struct layout layout;
@@ -35,9 +35,9 @@ struct plan {
     int64_t n_evidence;
     char evidence[PLAN_EVIDENCE][40];   /* trial ids */
     struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */
-    /* the inputs of a prediction: "dgx-h100:8", a stack, a set of constants; "" where a machine was
-     * probed */
-    char cluster[LIMIT_NAME_BYTES], stack[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
+    /* the inputs of a prediction: "dgx-h100:8", a stack, a set of constants, or absolute paths of
+     * their files; "" where a machine was probed */
+    char cluster[PLAN_INPUT_BYTES], stack[PLAN_INPUT_BYTES], constants[PLAN_INPUT_BYTES];
     /* For another trainer: its adapter; the layout as its flags; and the environment that these
      * need, as arguments of env(1). Flags and environment are quoted for a shell where needed. All
      * three are "" for our own trainer. */

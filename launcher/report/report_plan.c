@@ -161,7 +161,7 @@ static int plan_take(const struct plan *plan, struct report_plans *p, struct err
 {
     double gpus = (double)layout_world(&plan->layout);
     memcpy(p->model, plan->model, sizeof p->model);
-    memcpy(p->cluster, *plan->cluster ? plan->cluster : plan->device, sizeof p->cluster);
+    snprintf(p->cluster, sizeof p->cluster, "%s", *plan->cluster ? plan->cluster : plan->device);
     memcpy(p->constants, plan->constants, sizeof p->constants);
     p->gpus = layout_world(&plan->layout);
     if (!(p->items = calloc(1, sizeof *p->items)))

@@ -24,7 +24,8 @@ struct report_planned {
     struct plan_term terms[PLAN_TERMS];
 };
 struct report_plans {
-    char model[LIMIT_NAME_BYTES], cluster[LIMIT_NAME_BYTES], constants[LIMIT_NAME_BYTES];
+    char model[LIMIT_NAME_BYTES];
+    char cluster[PLAN_INPUT_BYTES], constants[PLAN_INPUT_BYTES];
     int64_t gpus, limit_bytes; /* limit_bytes of a GPU; 0: unknown */
     struct report_planned *items;
     size_t n;
