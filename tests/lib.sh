@@ -16,9 +16,13 @@ export REEL_SLURM_SETTLE_S=1
 # A rank starts and ends in half of the processor time when Open MPI is told what it would find out:
 # that messages go by ob1 (then ranks do not ask each other), that no device of the machine is of
 # interest (each rank would read the PCI bus), and that ranks are bound as they shall be. PMIx keeps
-# what it knows in memory of its own, not in files that are cleared first. mpi_plain takes that back.
-export OMPI_MCA_pml=ob1 OMPI_MCA_orte_bound_at_launch=1 PMIX_MCA_gds=hash HWLOC_COMPONENTS=-pci,-linuxio
-mpi_plain() { unset OMPI_MCA_pml OMPI_MCA_orte_bound_at_launch PMIX_MCA_gds HWLOC_COMPONENTS; }
+# what it knows in memory of its own, not in files that are cleared first. hwloc loads no plugin, since
+# those for displays and OpenCL bring the libraries of X. mpi_plain takes that back.
+export OMPI_MCA_pml=ob1 OMPI_MCA_orte_bound_at_launch=1 PMIX_MCA_gds=hash
+export HWLOC_COMPONENTS=-pci,-linuxio HWLOC_PLUGINS_PATH=/nonexistent
+mpi_plain() {
+    unset OMPI_MCA_pml OMPI_MCA_orte_bound_at_launch PMIX_MCA_gds HWLOC_COMPONENTS HWLOC_PLUGINS_PATH
+}
 n=0
 seed_draw() { # what this script draws from RANDOM is drawn again with the SEED that it prints
     RANDOM=${SEED:=$((RANDOM * 32768 + RANDOM))}; echo "# random moments: SEED=$SEED repeats them"
