@@ -173,6 +173,7 @@ struct sched_job {
     int exit_signal;    /* signal that killed the batch process, or 0 */
     const char *reason; /* why it waits, stops, or ended as it did; "": no reason is known */
     const char *run;    /* run id that sched_note stored in it; "": none */
+    bool once;          /* it may not be requeued */
 };
 struct sched_jobs {
     struct sched_job *jobs; /* in order of submission */

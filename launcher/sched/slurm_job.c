@@ -141,7 +141,8 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
         .started_at = ran ? j->started_at : 0,
         .ended_at = ended ? j->ended_at : 0,
         .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff,
-        .exit_signal = status < 0 ? 0 : status & 0x7f};
+        .exit_signal = status < 0 ? 0 : status & 0x7f,
+        .once = !j->requeue};
     bool all = out->id && out->token && out->name && out->reason && out->run;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }

@@ -17,6 +17,19 @@ struct note {
     char kind[16], home[LIMIT_PATH_BYTES], job_id[SCHED_ID_BYTES], run[ID_TEXT_BYTES];
 };
 
+/* Warns if the job may not be requeued, so that its user learns it in good time. */
+static void once_warn(struct sched *s, const char *job_id)
+{
+    struct sched_jobs jobs = {0};
+    const struct sched_job *job;
+    if (sched_look(s, job_id, &jobs, NULL) == 0 && (job = sched_jobs_find(&jobs, job_id)) &&
+        job->once)
+        log_msg(LOG_WARN,
+                "job %s may not be requeued: nothing starts it again when it is stopped; submit it "
+                "with --requeue", job_id);
+    sched_jobs_release(&jobs);
+}
+
 static int leave(const char *kind, const char *home, const char *job_id, const char *run,
                  struct err *err)
 {
@@ -24,7 +37,8 @@ static int leave(const char *kind, const char *home, const char *job_id, const c
     int rc = sched_open(kind, home, &s, err);
     if (rc < 0)
         return rc;
-    rc = sched_note(s, job_id, run, err);
+    if ((rc = sched_note(s, job_id, run, err)) == 0 && *run)
+        once_warn(s, job_id);
     sched_close(s);
     return rc;
 }
