@@ -89,7 +89,8 @@ static int planner_open(struct planner *p, struct err *err)
                                  .seq = p->ask.seq,
                                  .gbs = p->ask.gbs,
                                  .act = act_of(p),
-                                 .fp8 = p->ask.dtype == DTYPE_FP8};
+                                 .fp8 = p->ask.dtype == DTYPE_FP8,
+                                 .encoder_bytes = p->ask.encoder_bytes};
     price_machine(&p->cluster, p->v, act_of(p), p->work.fp8, &p->machine);
     return 0;
 }
@@ -386,6 +387,7 @@ int planner_plan(const struct planner *p, const struct planned *planned, struct 
                          .predicted_step_s = planned->step.seconds,
                          .predicted_at = clock_wall_s(),
                          .predicted_bytes = (int64_t)planned->footprint.total,
+                         .encoder_bytes = p->ask.encoder_bytes,
                          .model_hash = model_hash(&p->model)};
     snprintf(out->model, sizeof out->model, "%s", p->model.name);
     snprintf(out->device, sizeof out->device, "%s", d->name);

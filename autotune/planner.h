@@ -25,6 +25,7 @@ struct plan_ask {
     struct seq seq;    /* tokens of a sample */
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
+    int64_t encoder_bytes; /* bytes of frozen encoders beside the model on each GPU */
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
     /* adapter of a trainer: layouts that it cannot run are left out; borrowed, may be NULL */
     const struct adapter *adapter;

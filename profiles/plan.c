@@ -63,6 +63,8 @@ static const struct json_field top_fields[] = {
     {"scaled_dp", JSON_INT, AT(scaled_dp), .optional = true, .min = 0, .max = LIMIT_RANKS,
      .help = "the trial had so many replicas, and what the others add is predicted; 0: it ran this "
              "layout"},
+    {"encoder_bytes", JSON_INT, AT(encoder_bytes), .optional = true, .min = 0, .max = 0x1p50,
+     .help = "of predicted.bytes, those of frozen encoders beside the model"},
     {"evidence", JSON_ANY, 0, .optional = true,
      .help = "array of at most 32 ids of trials on which the plan rests"},
 };
@@ -315,6 +317,8 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_put_num(o, "measured_step_s", p->measured_step_s);
     if (p->scaled_dp > 0)
         json_put_int(o, "scaled_dp", p->scaled_dp);
+    if (p->encoder_bytes > 0)
+        json_put_int(o, "encoder_bytes", p->encoder_bytes);
     json_arr_begin(o, "evidence");
     for (int64_t i = 0; i < p->n_evidence; i++)
         json_put_text(o, NULL, p->evidence[i]);

@@ -41,6 +41,7 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
     struct plan_ask ask = {.model = *plan->model_file ? plan->model_file : plan->model,
                            .cluster = plan->cluster, .stack = plan->stack, .seq = plan->seq,
                            .gbs = plan->gbs, .dtype = plan->dtype,
+                           .encoder_bytes = plan->encoder_bytes,
                            .constants = *plan->constants ? plan->constants : NULL};
     if (!*plan->cluster || !*plan->stack)
         return err_set(err, ERR_INPUT,
