@@ -19,6 +19,7 @@
  *     mbs, vpp     the one of 1, 2, 4, 8 that is predicted to be fastest and fits, because sources
  *                  publish tuned runs
  *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline
+ *     status       ok
  *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
  *                  "full on P% of layers" become a number of layers of each virtual stage
  *
@@ -512,10 +513,11 @@ static int status_read(const struct table_line *l, struct table_case *c, struct 
 {
     static const struct { const char *name; enum table_status status; } known[] = {
         {"ok", TABLE_OK}, {"oom", TABLE_OOM}, {"unsupported", TABLE_FAILED},
-        {"error", TABLE_FAILED}, {"predicted", TABLE_OK}};
+        {"error", TABLE_FAILED}, {"predicted", TABLE_OK}, {"", TABLE_OK}};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(text_of(l, COLUMN_status), known[i].name) == 0) {
             c->status = known[i].status;
+            c->assumed = !*known[i].name;
             return 0;
         }
     return err_set(err, ERR_INPUT, "%s:%lld: status is '%.40s': give ok, oom, unsupported, error "
