@@ -19,7 +19,8 @@
  *
  * On a device that a probe measured (profiles/speed.h), products, attention and elementwise work
  * take FLOPs and bytes divided by the measured rates, times a factor of the class for a micro-batch
- * of T tokens; and what inputs are made of takes input_s for each number of its kind.
+ * of T tokens; copies of arrays have a rate of their own; and what inputs are made of takes input_s
+ * for each number of its kind.
  *
  * A message: B bytes leave each of n ranks, of which k are in each NVLink domain (a node or several
  * nodes). Inside one domain (n = k) it takes B / (link · share), and the latency of each step of
@@ -308,7 +309,8 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
         p->attention += share.attention * (back ? speed->attention_backward : 1) *
                         speed_seconds(&speed->attention, sums.attn_flops[back],
                                       sums.attn_bytes[back]);
-    p->elementwise = share.elementwise * sums.bytes / speed->copy_bytes;
+    p->elementwise = share.elementwise * (sums.bytes - sums.copied) / speed->copy_bytes +
+                     sums.copied / speed->move_bytes;
     for (int i = 0; i < WORK_INPUTS; i++)
         p->inputs += sums.inputs[i] * speed->input_s[i];
 }

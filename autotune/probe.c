@@ -87,6 +87,8 @@ static int probe_read(const struct json_doc *doc, struct probe *p, struct err *e
         return rc;
     if ((rc = number(doc, root, "clear_s", messages_only, &p->clear_s, err)) < 0)
         return rc;
+    if ((rc = number(doc, root, "move_s", messages_only, &p->move_s, err)) < 0)
+        return rc;
     if ((rc = number(doc, root, "latency_s", p->ranks == 1, &p->latency_s, err)) < 0)
         return rc;
     return number(doc, root, "bus_bytes_per_s", p->ranks == 1, &p->bus_bytes, err);
@@ -296,7 +298,7 @@ static struct view_work work_of(const struct work_spec *spec, const struct probe
             out.sums.attn_flops[back] += p.attn_flops[back];
             out.sums.attn_bytes[back] += p.attn_bytes[back];
         }
-        out.sums.bytes += p.bytes;
+        out.sums.bytes += p.bytes, out.sums.copied += p.copied;
         for (int i = 0; i < WORK_INPUTS; i++)
             out.sums.inputs[i] += p.inputs[i];
     }
@@ -325,11 +327,12 @@ static struct speed_pair pair_fit(int n, const double *flops, const double *byte
                               by_bytes > 0 ? fmin(1e20, 1 / by_bytes) : 1e20};
 }
 
-/* Returns the elementwise bytes a second of the view with the most tokens, to which the rates of
- * the other views are relative. */
-static double plateau(int n, const struct view_work *w, const struct probe_view *v)
+/* Returns the bytes of a view's elementwise work that does not copy, for each second that is left
+ * when copies go at move_bytes. */
+static double pace_of(const struct view_work *w, const struct probe_view *v, double move_bytes)
 {
-    return w[n - 1].sums.bytes / v[n - 1].elementwise_s;
+    double copies_s = fmin(w->sums.copied / move_bytes, 0.9 * v->elementwise_s);
+    return (w->sums.bytes - w->sums.copied) / (v->elementwise_s - copies_s);
 }
 
 struct probe_pace probe_pace(const struct probe *p, const struct work_spec *work)
@@ -373,7 +376,8 @@ static void compute_fit(const struct probe *p, const struct work_spec *work, str
     r->attention = pair_fit(n, flops, bytes, s);
     r->attention_backward = back / forward;
     inputs_fit(p, w, r);
-    r->copy_bytes = plateau(n, w, p->view);
+    /* that of the view with the most tokens, to which those of others are relative */
+    r->copy_bytes = pace_of(&w[n - 1], &p->view[n - 1], r->move_bytes);
     r->n_points = n;
     for (int i = 0; i < n; i++) {
         const struct probe_view *v = &p->view[i];
@@ -383,7 +387,7 @@ static void compute_fit(const struct probe *p, const struct work_spec *work, str
             (v->attn_s[0] + v->attn_s[1]) /
                 ((1 + r->attention_backward) *
                  speed_seconds(&r->attention, a->attn_flops[0], a->attn_bytes[0])),
-            v->elementwise_s * r->copy_bytes / a->bytes};
+            r->copy_bytes / pace_of(&w[i], v, r->move_bytes)};
     }
 }
 
@@ -452,6 +456,7 @@ void probe_rates(const struct probe *one, const struct probe *apart, const struc
     /* The peak is that of a rank, which computes on one core. */
     snprintf(d.peak_source, sizeof d.peak_source, "measured FMA rate x 1 core");
     struct speed r = speed_prior(&d, work->act);
+    r.move_bytes = 2 * one->update_elements * stat / one->move_s;
     compute_fit(one, work, &r);
     r.update_bytes = one->update_elements * (7 * stat + (w < stat ? w : 0)) / one->update_s;
     r.norm_bytes = one->update_elements * stat / one->norm_s;

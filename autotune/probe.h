@@ -4,8 +4,8 @@
  *     {"schema": "reel.probe/3", "ranks": 1, "dtype": "f32", "model": "dit-s", "fma_flops": ...,
  *      "layer": [{"seq": "1x16x16", "samples": 1, "gemm_s", "attn_fwd_s", "attn_bwd_s",
  *                 "elementwise_s", "samples_s", "angles_s", "patches_s", "loss_s"}, ...],
- *      "update_elements": ..., "update_s": ..., "norm_s": ..., "clear_s": ..., "latency_s": ...,
- *      "bus_bytes_per_s": ...}
+ *      "update_elements": ..., "update_s": ..., "norm_s": ..., "clear_s": ..., "move_s": ...,
+ *      "latency_s": ..., "bus_bytes_per_s": ...}
  *
  * "layer" holds the CPU seconds of one rank for micro-batches of several sizes in a model of one
  * layer, while all ranks do the same. The rates follow from the FLOPs and bytes of the same work
@@ -31,7 +31,7 @@ struct probe {
     double fma_flops; /* per rank */
     int n_views; /* 0: only messages were measured */
     struct probe_view view[SPEED_POINTS];
-    double update_elements, update_s, norm_s, clear_s;
+    double update_elements, update_s, norm_s, clear_s, move_s;
     double latency_s, bus_bytes;              /* 0 with one rank */
 };
 struct probe_spec {

@@ -20,6 +20,7 @@ const struct speed_info speed_table[] = {
     {"update_bytes", "B/s", "probe: AdamW", 1e6, 1e15, AT(update_bytes)},
     {"norm_bytes", "B/s", "probe: the norm of gradients", 1e6, 1e15, AT(norm_bytes)},
     {"clear_bytes", "B/s", "probe: clearing gradients", 1e6, 1e15, AT(clear_bytes)},
+    {"move_bytes", "B/s", "probe: copying arrays", 1e6, 1e15, AT(move_bytes)},
     {"rank_loss", "1", "probe: computation of one rank alone and among others", 0, 10,
      AT(rank_loss)},
     {"gemm_loss", "1", "probe: the same, of products", 0, 10, AT(loss.gemm)},
@@ -49,7 +50,8 @@ struct speed speed_prior(const struct device *d, enum dtype dtype)
     return (struct speed){.gemm = {gemm, 1e20}, .attention = {attention, 1e20},
                           .attention_backward = 2.5, .copy_bytes = bytes,
                           .input_s = {20e-9, 10e-9, 5e-9, 10e-9}, .update_bytes = bytes,
-                          .norm_bytes = bytes, .clear_bytes = bytes, .rank_loss = 0.05,
+                          .norm_bytes = bytes, .clear_bytes = bytes, .move_bytes = bytes,
+                          .rank_loss = 0.05,
                           .link = {20e-6, bytes / 8}, .link_shared = {20e-6, bytes / 8},
                           .step_s = 2e-3};
 }
@@ -69,7 +71,7 @@ int speed_check(const struct speed *s, struct err *err)
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part)
 {
     const struct work_part *p = &w->parts[part];
-    struct speed_sums s = {.bytes = p->bytes};
+    struct speed_sums s = {.bytes = p->bytes, .copied = p->copied};
     memcpy(s.inputs, p->inputs, sizeof s.inputs);
     for (int i = 0; i < p->n_gemms; i++) {
         const struct work_gemm *g = &p->gemms[i];

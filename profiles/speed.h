@@ -38,7 +38,7 @@ struct speed {
     double copy_bytes;                  /* bytes/s of elementwise operations */
     double input_s[WORK_INPUTS];        /* seconds of one number */
     double update_bytes, norm_bytes;    /* bytes/s of AdamW, and of the norm of gradients */
-    double clear_bytes;                 /* bytes/s of gradients that are cleared */
+    double clear_bytes, move_bytes;     /* bytes/s of clearing arrays, and of copying them */
     int n_points;                       /* 0: all factors are 1 */
     struct speed_point points[SPEED_POINTS]; /* in order of rising tokens */
     /* share by which a step's compute time grows for each further core of the machine in use, and
@@ -63,7 +63,7 @@ struct speed_point speed_share(const struct speed *s, double tokens);
 /* Holds the FLOPs, bytes and numbers of a part's operations; index 0 of attention is its forward, 1
  * its backward. */
 struct speed_sums {
-    double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, inputs[WORK_INPUTS];
+    double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, copied, inputs[WORK_INPUTS];
 };
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part);
 /* Returns the FLOPs of products and attention that the backward of one micro-batch repeats on all

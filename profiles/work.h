@@ -100,6 +100,7 @@ struct work_part {
     struct work_attention attentions[WORK_ATTENTIONS];
     struct work_message messages[WORK_MESSAGES];
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
+    double copied;     /* part of them that copies or adds arrays; only of reel's trainer */
     double input_bytes; /* by work on latents, whose numbers are counted as well */
     double norm_bytes; /* further bytes of norms that are several operations */
     double sum_bytes;  /* further bytes of adding up gradients of weights */

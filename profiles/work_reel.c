@@ -228,6 +228,14 @@ static double ring_bytes(const struct reel *r, bool back)
                  : (r->b - 1) * 3 * r->stat * o);
 }
 
+/* Returns the bytes that exchanges copy, and sums of a ring's gradients. Merging the outputs of a
+ * ring computes, so its bytes are left out. */
+static double copied_bytes(const struct reel *r, bool back)
+{
+    double o = r->a * r->T * r->h * r->d, merged = back ? 0 : (r->b - 1) * 3 * r->stat * o;
+    return heads_bytes(r, back) + segments_bytes(r, back) + ring_bytes(r, back) - merged;
+}
+
 /* Returns the bytes of copying `width` columns of a modulation between tp ranks, and of adding the
  * part that all layers share. */
 static double mod_bytes(const struct reel *r, double width, bool back)
@@ -345,6 +353,7 @@ static void layer_parts(const struct reel *r)
     layer_products(r, f, back, false);
     layer_attentions(r, f, false), layer_attentions(r, back, true);
     f->bytes = layer_bytes(r), back->bytes = layer_back_bytes(r);
+    f->copied = copied_bytes(r, false), back->copied = copied_bytes(r, true);
     rows_gather(r, f, r->B), rows_gather(r, back, 2 * r->B);
     rows_sum(r, f, r->slices, r->B), rows_sum(r, back, 1, r->B);
     attention_messages(r, f, false), attention_messages(r, back, true);

@@ -13,7 +13,7 @@
 static const struct speed rates = {
     .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
     .input_s = {1e-9, 2e-9, 3e-9, 4e-9}, .update_bytes = 1e10, .norm_bytes = 1e10,
-    .clear_bytes = 1e10, .rank_loss = 0.05,
+    .clear_bytes = 1e10, .move_bytes = 1e10, .rank_loss = 0.05,
     .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
 
 static struct model tiny(void)
@@ -234,6 +234,23 @@ static void state_by_hand(void **state)
     params_release(&params);
 }
 
+/* What a ring copies goes at the rate of copies: forward it packs keys and values; backward it packs
+ * them, adds up their gradients and converts these. */
+static void copies_by_hand(void **state)
+{
+    struct model m = tiny();
+    struct host *h = host_of(&m);
+    struct speed faster = rates;
+    double a[PRICE_TERMS], b[PRICE_TERMS], kv = 32 * 2 * 192; /* of 64 tokens on two ranks */
+    (void)state;
+    faster.move_bytes = 2e10;
+    terms_of(h, &rates, 2, "cp=2", a);
+    terms_of(h, &faster, 2, "cp=2", b);
+    double bytes = h->work.micro_batches * 4 * (2 * 4 + 2 * 4 + 3 * 4 + 2 * 4) * kv;
+    assert_close(a[PRICE_ELEMENTWISE] - b[PRICE_ELEMENTWISE], bytes / 1e10 - bytes / 2e10, 1e-9,
+                 "copies");
+}
+
 /* One of the recomputed layers is still there when its backward begins; a stage that is not the
  * last repeats it. */
 static void recomputed_by_hand(void **state)
@@ -373,7 +390,8 @@ static void probe_is_fitted(void **state)
     struct model m = tiny();
     struct host *h = host_of(&m);
     struct probe probe = {.ranks = 1, .fma_flops = 1e11, .n_views = 3, .update_elements = 1e6,
-                          .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10, .clear_s = 4e6 / 5e9};
+                          .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10, .clear_s = 4e6 / 5e9,
+                          .move_s = 8e6 / 1e10};
     struct device device;
     struct speed found, made = rates;
     (void)state;
@@ -404,6 +422,7 @@ static void probe_is_fitted(void **state)
     assert_close(found.update_bytes, 1e10, 1e-9, "update");
     assert_close(found.norm_bytes, 2e10, 1e-9, "norm");
     assert_close(found.clear_bytes, 5e9, 1e-9, "clearing");
+    assert_close(found.move_bytes, 1e10, 1e-9, "copies");
     assert_close(found.copy_bytes, 1e10 / 1.5, 1e-9, "elementwise of the largest");
     assert_close(found.points[0].elementwise, 1 / 1.5, 1e-9, "which takes longer than the others");
     assert_close(found.points[1].gemm, 1, 1e-6, "share");
@@ -564,7 +583,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_orders), cmocka_unit_test(units_in_use_are_planned),
         cmocka_unit_test(pipelines_hold_more), cmocka_unit_test(host_properties),
-        cmocka_unit_test(state_by_hand), cmocka_unit_test(others_slow_classes),
+        cmocka_unit_test(state_by_hand), cmocka_unit_test(copies_by_hand),
+        cmocka_unit_test(others_slow_classes),
         cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(recomputed_by_hand), cmocka_unit_test(partial_sums_by_hand),
         cmocka_unit_test(links_move_their_terms), cmocka_unit_test(bubble_by_hand),

@@ -42,7 +42,7 @@ static struct search_item *items_make(const struct model *m, size_t *n)
     static const struct speed rates = {
         .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
         .input_s = {1e-9, 2e-9, 3e-9, 4e-9}, .update_bytes = 1e10, .norm_bytes = 1e10,
-    .clear_bytes = 1e10, .rank_loss = 0.05,
+    .clear_bytes = 1e10, .move_bytes = 1e10, .rank_loss = 0.05,
         .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
     struct space_spec in = {m, {1, 8, 8}, 16, (const int64_t[]){1, 2, 4}, 3};
     struct work_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 16, .act = DTYPE_F32,

@@ -234,7 +234,7 @@ static void probes(void **state)
              "\"attn_bwd_s\": 3, \"elementwise_s\": 4, \"samples_s\": 5, " \
              "\"angles_s\": 0, \"patches_s\": 6, \"loss_s\": 7}"
 #define RATES "\"fma_flops\": 1e10, \"update_elements\": 100, \"update_s\": 2, \"norm_s\": 3, " \
-              "\"clear_s\": 4"
+              "\"clear_s\": 4, \"move_s\": 5"
 #define PROBE(ranks, rest) "{\"schema\": \"reel.probe/3\", \"ranks\": " ranks ", " rest "}"
 #define ALONE RATES ", \"latency_s\": 0, \"bus_bytes_per_s\": 0"
     static const struct {
@@ -266,7 +266,7 @@ static void probes(void **state)
             assert_true(p.fma_flops == 1e10 && p.n_views == 2 && p.norm_s == 3);
             assert_true(p.view[1].samples == 2 && p.view[1].seq.w == 4 &&
                         p.view[1].attn_s[1] == 3 && p.view[1].inputs_s[INPUT_SAMPLES] == 5 &&
-                        p.view[1].inputs_s[INPUT_LOSS] == 7 && p.clear_s == 4);
+                        p.view[1].inputs_s[INPUT_LOSS] == 7 && p.clear_s == 4 && p.move_s == 5);
             continue;
         }
         assert_fails(rc, ERR_INPUT, &err, rows[i].says);

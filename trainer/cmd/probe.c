@@ -133,7 +133,8 @@ static int views_agree(struct probe *p, struct err *err)
 static int slowest(struct probe *p, struct err *err)
 {
     double v[] = {-p->fma,           p->latency_s,    -p->bus_bytes,
-                  p->views.update_s, p->views.norm_s, p->views.clear_s};
+                  p->views.update_s, p->views.norm_s, p->views.clear_s,
+                  p->views.move_s};
     int rc;
     if ((rc = views_agree(p, err)) < 0)
         return rc;
@@ -144,6 +145,7 @@ static int slowest(struct probe *p, struct err *err)
             return rc;
     p->fma = -v[0], p->latency_s = v[1], p->bus_bytes = fabs(v[2]);
     p->views.update_s = v[3], p->views.norm_s = v[4], p->views.clear_s = v[5];
+    p->views.move_s = v[6];
     return 0;
 }
 
@@ -178,6 +180,7 @@ static void probe_json(const struct probe *p, struct str *text)
     json_put_num(&o, "update_s", p->views.update_s);
     json_put_num(&o, "norm_s", p->views.norm_s);
     json_put_num(&o, "clear_s", p->views.clear_s);
+    json_put_num(&o, "move_s", p->views.move_s);
     json_put_num(&o, "latency_s", p->latency_s);
     json_put_num(&o, "bus_bytes_per_s", p->bus_bytes);
     json_obj_end(&o);

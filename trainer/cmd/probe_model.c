@@ -269,13 +269,13 @@ static double clock_of(const struct dev *dev)
     return dev->host_memory ? clock_cpu_s() : clock_mono_s();
 }
 
-/* Measures the norm of gradients, the update, and clearing the gradients behind it. */
+/* Measures the norm of gradients and the update, and then clearing and copying the gradients. */
 static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
                          const struct ops_adamw *update, struct probe_views *out, struct err *err)
 {
     struct dev *dev = compute->dev;
     struct ops *ops = compute->ops;
-    double update_s[REPEATS], norm_s[REPEATS], clear_s[REPEATS];
+    double update_s[REPEATS], norm_s[REPEATS], clear_s[REPEATS], move_s[REPEATS];
     int rc;
     for (int i = 0; i < REPEATS; i++) {
         double started_s = clock_of(dev);
@@ -292,10 +292,14 @@ static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
         if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
             return rc;
         norm_s[i] = normed_s - started_s, update_s[i] = updated_s - normed_s;
-        clear_s[i] = clock_of(dev) - updated_s;
+        double cleared_s = clock_of(dev);
+        ops->copy(ops, compute->stream, &(struct ops_copy){update->grad, update->m});
+        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+            return rc;
+        clear_s[i] = cleared_s - updated_s, move_s[i] = clock_of(dev) - cleared_s;
     }
     out->norm_s = num_median(norm_s, REPEATS), out->update_s = num_median(update_s, REPEATS);
-    out->clear_s = num_median(clear_s, REPEATS);
+    out->clear_s = num_median(clear_s, REPEATS), out->move_s = num_median(move_s, REPEATS);
     return 0;
 }
 

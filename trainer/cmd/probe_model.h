@@ -40,8 +40,9 @@ struct probe_views {
     int n;
     struct probe_view view[PROBE_SIZES];
     int64_t update_elements;
-    /* over update_elements, the times of AdamW, of the norm, and of clearing gradients */
-    double update_s, norm_s, clear_s;
+    /* over update_elements, the times of AdamW, of the norm, of clearing gradients, and of copying
+     * them */
+    double update_s, norm_s, clear_s, move_s;
 };
 struct probe_model_spec {
     struct model model;
