@@ -20,6 +20,8 @@ void last_words_exit(int code, int signo, char *out, size_t size)
         snprintf(out, size, "died of %s (signal %d)", signal_name(signo, name), signo);
     else if (code > 128 && code <= 128 + 64)
         snprintf(out, size, "exited with %d (128 + %s)", code, signal_name(code - 128, name));
+    else if (code < 0)
+        snprintf(out, size, "ended, and how is not known");
     else
         snprintf(out, size, "exited with %d", code);
 }

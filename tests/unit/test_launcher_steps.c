@@ -468,6 +468,8 @@ static void test_last_words(void **state)
     assert_string_equal(out, "exited with 137 (128 + SIGKILL)");
     last_words_exit(-1, 9, out, sizeof out);
     assert_string_equal(out, "died of SIGKILL (signal 9)");
+    last_words_exit(-1, 0, out, sizeof out);
+    assert_string_equal(out, "ended, and how is not known");
     last_words_exit(7, 0, out, sizeof out);
     assert_string_equal(out, "exited with 7");
 }
