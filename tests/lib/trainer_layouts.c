@@ -481,6 +481,24 @@ void wanted_share(const bool used[LEN(models)])
             outcome_send(world, wanted_kept(i / 2, i % 2), i / 2, n++ % world->size);
 }
 
+struct candidates covering_given(const struct model *m, int ways, int64_t *n_legal)
+{
+    struct candidates some = {0};
+    struct err err = {0};
+    if (world->rank == 0) {
+        struct candidates all = legal(m);
+        some = covering(all, ways);
+        *n_legal = all.n;
+        free(all.v);
+    }
+    must(comm_broadcast_bytes(world, n_legal, sizeof *n_legal, 0, &err), &err);
+    must(comm_broadcast_bytes(world, &some.n, sizeof some.n, 0, &err), &err);
+    if (world->rank != 0)
+        some.v = malloc((size_t)some.n * sizeof *some.v);
+    must(comm_broadcast_bytes(world, some.v, some.n * (int64_t)sizeof *some.v, 0, &err), &err);
+    return some;
+}
+
 const char *layout_text(const struct layout *l)
 {
     static char text[256];

@@ -123,6 +123,10 @@ void outcome_send(struct comm *part, struct outcome *o, int model, int root);
  * some, which all get. */
 void wanted_share(const bool used[LEN(models)]);
 
+/* Returns a covering set of a model's legal layouts, and how many are legal. Rank 0 of the world
+ * finds it for all. The caller frees v. */
+struct candidates covering_given(const struct model *m, int ways, int64_t *n_legal);
+
 /* Returns the layout as text, which is static. */
 const char *layout_text(const struct layout *l);
 

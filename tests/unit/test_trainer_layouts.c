@@ -127,6 +127,15 @@ static void deal(struct candidates *c, int model, int64_t drawn)
     c->n = n;
 }
 
+/* Returns every n-th legal layout from the k-th on, and how many are legal. */
+static struct candidates share_of(const struct model *m, int k, int n, int64_t *n_legal)
+{
+    struct candidates all = legal(m), some = share(all, k, n);
+    *n_legal = all.n;
+    free(all.v);
+    return some;
+}
+
 static void test_layouts(void **state)
 {
     (void)state;
@@ -148,17 +157,17 @@ static void test_layouts(void **state)
         struct model m = model_of(&models[model]);
         if (!used[model])
             continue;
-        struct candidates all = legal(&m), some = every ? share(all, k, n)
-                                                        : covering(all, wanted_whole() ? 3 : 2);
+        int64_t n_legal;
+        struct candidates some = every ? share_of(&m, k, n, &n_legal)
+                                       : covering_given(&m, wanted_whole() ? 3 : 2, &n_legal);
         if (!every)
             deal(&some, model, drawn);
         if (world->rank == 0)
             print_message("# %s: %lld of %lld layouts\n", models[model].name, (long long)some.n,
-                          (long long)all.n);
+                          (long long)n_legal);
         for (int64_t w = 1; w <= world->size; w++)
             layouts_of(w, model, &some, drawn);
         free(some.v);
-        free(all.v);
     }
 }
 

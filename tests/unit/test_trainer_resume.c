@@ -197,7 +197,8 @@ static void fits(struct candidates *c)
 static void model_resumes(int model, bool all, uint64_t *seed)
 {
     struct model m = model_of(&models[model]);
-    struct candidates legal_ones = legal(&m), some = covering(legal_ones, 3);
+    int64_t n_legal;
+    struct candidates some = covering_given(&m, 3, &n_legal);
     struct err err = {0};
     fits(&some);
     int64_t n = all ? some.n : num_min_i64(some.n, CHOSEN),
@@ -215,7 +216,6 @@ static void model_resumes(int model, bool all, uint64_t *seed)
             must(file_remove_tree(in_scratch("run"), &err), &err);
     }
     free(some.v);
-    free(legal_ones.v);
 }
 
 /* Rank 0's on all ranks, told at once: a rank that fails may take the program's output with it. */
