@@ -586,6 +586,7 @@ $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	  $(CFLAGS_base) -o $@ $^ $(LIBS_base)
 
 TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_BIN) $(CASES_ASAN) \
+             $(B)/tests/bench/terms \
              $(PLANS_BIN) $(B)/shim/libreel-cuda.so $(B)/shim/bare/libreel-cuda.so \
              $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
