@@ -36,14 +36,6 @@
  * - Recomputation costs time and saves memory. A layout that fits without it dominates those with
  *   it. Where it does not fit, `selective` is priced if that fits, and of `full` the smallest
  *   recompute_layers that fits. Bisection finds that number, as each further layer saves bytes.
- *
- * Which layouts are kept. price_step() never exceeds the time of the replay, price_replay(), and is
- * much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
- * until `most` layouts are no slower than the next bound. None of the best can be slower than the
- * slowest of these. A second pass, over the whole space, keeps every layout whose price_step() is
- * below that time, and replays them in the order of price_step(), until `most` are no slower than
- * the next one's price_step(). When STREAM_ITEMS are kept, they are replayed at once, and only the
- * best stay: the time to beat falls, and none of the best is lost.
  */
 #include "autotune/stream_priv.h"
 
@@ -177,8 +169,9 @@ static void orders_keep(struct stream *s, struct layout l, double bytes)
 {
     for (int i = 0; i < s->n_orders; i++) {
         l.order = s->orders[i].order;
+        const struct stream_item item = {l, s->orders[i].seconds, bytes, s->grid};
         if (s->orders[i].open && !s->slow[i])
-            stream_keep(s, &l, s->orders[i].seconds, bytes);
+            stream_keep(s, &item);
     }
 }
 
@@ -195,7 +188,7 @@ static bool fits(struct stream *s, const struct layout *l, double *bytes)
         return true;
     }
     if (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes)
-        s->found->nearest = (struct stream_item){.layout = *l, .bytes = f.total};
+        s->found->nearest = (struct stream_item){.layout = *l, .bytes = f.total, .grid = s->grid};
     return false;
 }
 
@@ -367,7 +360,7 @@ static bool some_state_fits(struct stream *s, struct layout l)
     double lean = f.total - f.bytes[HELD_GATHERED] * (1 + v[CONSTANT_FRAGMENTATION]);
     if (lean > s->spec->limit_bytes &&
         (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes))
-        s->found->nearest = (struct stream_item){.layout = l, .bytes = f.total};
+        s->found->nearest = (struct stream_item){.layout = l, .bytes = f.total, .grid = s->grid};
     return lean <= s->spec->limit_bytes;
 }
 
@@ -593,6 +586,7 @@ static int64_t next_mbs(int64_t samples, int64_t mbs)
 static void grid_meet(struct stream *s, struct layout l)
 {
     const struct work_spec *w = s->spec->work;
+    orders_find(s, &l);
     groups_find(s, &l);
     int64_t samples = samples_of(s, &l), count = layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
@@ -611,6 +605,11 @@ static void grid_meet(struct stream *s, struct layout l)
         l.mbs = next_mbs(samples, l.mbs);
 }
 
+/* Counts the next grid of the walk, and tells whether it belongs to this part. A hash mixes the
+ * grids, as neighbours are alike in how long they take. */
+static bool next_is_ours(struct stream *s)
+{ return ((uint32_t)s->grid++ * 2654435769u >> 16) % s->parts == s->part; }
+
 static void kinds_meet(struct stream *s, struct layout l)
 {
     for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
@@ -618,11 +617,12 @@ static void kinds_meet(struct stream *s, struct layout l)
             l.cp_kind = (enum cp_kind)k;
             if (s->first_only && s->found->fit)
                 return;
-            grid_meet(s, l);
+            if (next_is_ours(s))
+                grid_meet(s, l);
         }
 }
 
-static void space_meet(struct stream *s)
+void stream_walk(struct stream *s)
 {
     struct layout l = layout_default();
     int64_t gpus = s->spec->gpus;
@@ -632,69 +632,6 @@ static void space_meet(struct stream *s)
                 if (gpus / l.tp / l.cp % l.pp)
                     continue;
                 l.dp = gpus / l.tp / l.cp / l.pp;
-                orders_find(s, &l);
                 kinds_meet(s, l);
             }
-}
-
-/* ---- the search ---- */
-
-/* Finds a time that none of the best `most` layouts exceeds; INFINITY where fewer were found. */
-static int cap_find(struct stream *s, size_t most, struct err *err)
-{
-    struct stream_found *f = s->found;
-    int rc;
-    s->room = STREAM_ITEMS, s->most = most, s->cap = INFINITY, s->coarse = true;
-    space_meet(s);
-    if ((rc = stream_settle(s, err)) < 0)
-        return rc;
-    if (f->n == most) /* a little above, so that layouts of equal time come in */
-        s->cap = f->items[most - 1].seconds * (1 + 1e-9);
-    memset(f, 0, sizeof *f);
-    s->coarse = false;
-    return 0;
-}
-
-static int search(struct stream *s, size_t most, struct err *err)
-{
-    int rc = cap_find(s, most, err);
-    if (rc < 0)
-        return rc;
-    space_meet(s);
-    if (s->rc < 0)
-        *err = s->err;
-    return s->rc < 0 ? s->rc : stream_settle(s, err);
-}
-
-int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,
-                  struct err *err)
-{
-    struct stream *s = malloc(sizeof *s);
-    BUG_ON(most < 1 || most > STREAM_ITEMS);
-    if (!s)
-        return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
-    memset(found, 0, sizeof *found);
-    *s = (struct stream){.spec = spec, .found = found};
-    int rc = search(s, most, err);
-    free(s);
-    return rc;
-}
-
-int stream_any_fits(const struct stream_spec *spec, bool *fits, struct err *err)
-{
-    struct stream *s = malloc(sizeof *s);
-    struct stream_found *found = calloc(1, sizeof *found);
-    int rc = 0;
-    if (!s || !found) {
-        rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
-        goto out;
-    }
-    *s = (struct stream){
-        .spec = spec, .found = found, .room = 1, .cap = INFINITY, .first_only = true};
-    space_meet(s);
-    *fits = found->fit > 0;
-out:
-    free(found);
-    free(s);
-    return rc;
 }

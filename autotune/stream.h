@@ -12,7 +12,8 @@
  *     stream_search(&spec, 10, &found, err);      // found.items[0..n), the fastest first
  *
  * Layouts of equal time keep the order of the walk, so the result does not depend on how many are
- * kept. Errors: ERR_NOMEM.
+ * kept. All processors that this process may use share the walk; result and counts do not depend on
+ * their number. Errors: ERR_NOMEM.
  */
 #ifndef AUTOTUNE_STREAM_H
 #define AUTOTUNE_STREAM_H
@@ -34,6 +35,7 @@ struct stream_item {
     struct layout layout;
     double seconds; /* of the schedule's replay, or of its lower bound until then */
     double bytes;   /* of the fullest rank */
+    int64_t grid;   /* place of its grid in the walk */
 };
 enum { STREAM_ITEMS = 1024, STREAM_RULES = 64 };
 struct stream_found {

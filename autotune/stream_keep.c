@@ -24,11 +24,15 @@ static int item_replay(struct stream *s, struct stream_item *item, struct err *e
     return rc;
 }
 
+/* Tells whether a layout comes after another: it is slower, or as fast and met later. */
+static bool comes_after(const struct stream_item *a, const struct stream_item *b)
+{ return a->seconds > b->seconds || (a->seconds == b->seconds && a->grid > b->grid); }
+
 /* Moves item i, whose time has grown, to its place among the first i. */
 static void item_settle(struct stream_found *f, size_t i)
 {
     struct stream_item item = f->items[i];
-    for (; i > 0 && f->items[i - 1].seconds > item.seconds; i--)
+    for (; i > 0 && comes_after(&f->items[i - 1], &item); i--)
         f->items[i] = f->items[i - 1];
     f->items[i] = item;
 }
@@ -60,15 +64,15 @@ static void room_make(struct stream *s)
 
 /* ---- what is kept ---- */
 
-void stream_keep(struct stream *s, const struct layout *l, double seconds, double bytes)
+void stream_keep(struct stream *s, const struct stream_item *item)
 {
     struct stream_found *f = s->found;
     if (f->n == STREAM_ITEMS && s->most < STREAM_ITEMS)
         room_make(s);
-    if (!(seconds < stream_worst(s)))
+    if (!(item->seconds < stream_worst(s)))
         return;
     size_t i = f->n < s->room ? f->n++ : s->room - 1;
-    for (; i > 0 && f->items[i - 1].seconds > seconds; i--)
+    for (; i > 0 && comes_after(&f->items[i - 1], item); i--)
         f->items[i] = f->items[i - 1];
-    f->items[i] = (struct stream_item){*l, seconds, bytes};
+    f->items[i] = *item;
 }

@@ -1,5 +1,5 @@
-/* stream_priv: declares what the walk over the space (stream.c) and the list of the best
- * (stream_keep.c) share. */
+/* stream_priv: declares what the search (stream_search.c), the walk over the space (stream.c) and
+ * the list of the best (stream_keep.c) share. */
 #ifndef AUTOTUNE_STREAM_PRIV_H
 #define AUTOTUNE_STREAM_PRIV_H
 
@@ -21,6 +21,8 @@ struct stream_order {
 struct stream {
     const struct stream_spec *spec;
     struct stream_found *found;
+    uint32_t part, parts; /* the walk considers the grids of this part; parts 1: all grids */
+    int64_t grid;      /* how many grids the walk has come to, the present one included */
     size_t room;       /* room for this many kept layouts */
     double cap;        /* slower layouts are not kept */
     bool first_only;   /* stop at the first layout that fits */
@@ -43,10 +45,13 @@ struct stream {
     struct err err;
 };
 
+/* Walks the space and keeps the best layouts of its part, by the bounds of their steps. The result
+ * of replays on the way is in s->rc. */
+void stream_walk(struct stream *s);
 /* Returns the time that a further layout must beat. */
 double stream_worst(const struct stream *s);
 /* Keeps a layout if `seconds`, a lower bound on its step, beats stream_worst(). */
-void stream_keep(struct stream *s, const struct layout *l, double seconds, double bytes);
+void stream_keep(struct stream *s, const struct stream_item *item);
 /* Replays kept layouts until `most` of them are no slower than the bounds of all that were not
  * replayed. Drops the others. */
 int stream_settle(struct stream *s, struct err *err);

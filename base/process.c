@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -53,4 +54,12 @@ int64_t proc_namespace(void)
 {
     struct stat st;
     return stat("/proc/self/ns/pid", &st) == 0 ? (int64_t)st.st_ino : 0;
+}
+
+int64_t proc_cpus(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? n : 1;
 }

@@ -32,4 +32,7 @@ bool proc_stat_read(pid_t pid, struct proc_stat *out);
  * within one namespace. */
 int64_t proc_namespace(void);
 
+/* Returns how many processors this process may use; at least 1. */
+int64_t proc_cpus(void);
+
 #endif

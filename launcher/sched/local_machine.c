@@ -4,14 +4,13 @@
  * Without the file the defaults apply. The environment of a submitter (REEL_LOCAL_CORES,
  * REEL_LOCAL_GRACE, REEL_LOCAL_KILL_WAIT) overrides the file, and is saved in it with the next
  * job. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "launcher/sched/local_priv.h"
 
@@ -27,19 +26,11 @@ static const struct json_field machine_fields[] = {
      .min = 0, .max = 1e6},
 };
 
-static int64_t cores_here(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? n : 1;
-}
-
 int local_machine_load(const struct local_spool *sp, struct local_machine *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct json_doc doc = {0};
-    struct local_machine m = {.cores = cores_here(), .grace_s = 30, .kill_wait_s = 10};
+    struct local_machine m = {.cores = proc_cpus(), .grace_s = 30, .kill_wait_s = 10};
     int rc;
     if ((rc = local_spool_path(sp, "machine.json", path, err)) < 0)
         return rc;

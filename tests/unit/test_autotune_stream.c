@@ -3,6 +3,7 @@
 #include "tests/lib/test_profiles.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "autotune/planner.h"
@@ -125,6 +126,53 @@ static void prefix(void **state)
     planner_free(p);
 }
 
+/* Leaves this process one of the processors that it may use. Returns those it had. */
+static cpu_set_t one_processor(void)
+{
+    cpu_set_t all, one;
+    int first = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    return all;
+}
+
+/* One processor finds the same layouts as all of them, in as many steps: in a space where few are
+ * kept, and in one where the list overflows. */
+static void processors(void **state)
+{
+    static const struct { const char *model, *seq; int64_t gpus, gbs; } cases[] = {
+        {"dit-7b", "16x32x32", 32, 64},
+        {"dit-28b", "32x45x80", 4096, 4096},
+    };
+    static struct stream_found alone;
+    struct err err;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of(cases[i].model, "dgx-h100", "reel", cases[i].seq,
+                                       cases[i].gbs);
+        assert_ok(planner_gpus(p, cases[i].gpus, &err), &err);
+        cpu_set_t all = one_processor();
+        assert_ok(planner_search(p, 40, &alone, &err), &err);
+        assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+        assert_ok(planner_search(p, 40, &found, &err), &err);
+        assert_int_equal(found.n, alone.n);
+        for (size_t k = 0; k < found.n; k++) {
+            assert_true(found.items[k].seconds == alone.items[k].seconds);
+            assert_true(layout_equal(&found.items[k].layout, &alone.items[k].layout));
+        }
+        const int64_t a[] = {found.grids, found.legal, found.sized, found.priced, found.fit,
+                             found.replayed, found.nearest.grid};
+        const int64_t b[] = {alone.grids, alone.legal, alone.sized, alone.priced, alone.fit,
+                             alone.replayed, alone.nearest.grid};
+        assert_memory_equal(a, b, sizeof a);
+        planner_free(p);
+    }
+}
+
 static double predicted_s(const struct planner *p, const char *text)
 {
     struct layout l;
@@ -236,7 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
-        cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
+        cmocka_unit_test(processors), cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
     };
     return cmocka_run_group_tests_name("autotune_stream", tests, NULL, NULL);

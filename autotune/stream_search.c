@@ -1,0 +1,151 @@
+/* This file searches the space of layouts: which layouts are kept, and who walks which grids.
+ *
+ * Which layouts are kept. price_step() never exceeds the time of the replay, price_replay(), and is
+ * much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
+ * until `most` layouts are no slower than the next bound. None of the best can be slower than the
+ * slowest of these. A second pass, over the whole space, keeps every layout whose price_step() is
+ * below that time, and replays them in the order of price_step(), until `most` are no slower than
+ * the next one's price_step(). When STREAM_ITEMS are kept, they are replayed at once, and only the
+ * best stay: the time to beat falls, and none of the best is lost.
+ *
+ * Who walks. The grids are divided into PARTS parts, whatever the number of processors, and each
+ * part has a list of its own. So neither the result nor a count depends on time. Threads, one for
+ * each processor, take the parts one by one. Then the lists become one.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "autotune/stream_priv.h"
+#include "base/num.h"
+#include "base/process.h"
+
+enum { PARTS = 16 };
+
+struct part {
+    struct stream walk;
+    struct stream_found found;
+};
+struct parts {
+    struct part *v;  /* PARTS of them */
+    atomic_int next; /* the first part that nobody has taken */
+};
+
+static void *parts_walk(void *arg)
+{
+    struct parts *p = arg;
+    for (int i; (i = atomic_fetch_add(&p->next, 1)) < PARTS;)
+        stream_walk(&p->v[i].walk);
+    return NULL;
+}
+
+/* Walks all parts. Where a thread cannot be started the others do its work. */
+static void parts_share(struct parts *p)
+{
+    pthread_t threads[PARTS];
+    int n = 0, most = (int)num_min_i64(proc_cpus(), PARTS) - 1;
+    atomic_store(&p->next, 0);
+    while (n < most && pthread_create(&threads[n], NULL, parts_walk, p) == 0)
+        n++;
+    parts_walk(p);
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+}
+
+static void counts_add(struct stream_found *sum, const struct stream_found *f)
+{
+    sum->grids += f->grids, sum->legal += f->legal, sum->sized += f->sized;
+    sum->priced += f->priced, sum->fit += f->fit, sum->replayed += f->replayed;
+    sum->able += f->able;
+    for (int i = 0; i < STREAM_RULES; i++)
+        sum->excluded[i] += f->excluded[i];
+    for (int i = 0; i < ADAPTER_RULES; i++)
+        sum->refused[i] += f->refused[i];
+    const struct stream_item *a = &f->nearest, *b = &sum->nearest;
+    if (a->bytes > 0 && (b->bytes <= 0 || a->bytes < b->bytes ||
+                         (a->bytes == b->bytes && a->grid < b->grid)))
+        sum->nearest = *a;
+}
+
+/* Walks the space with the settings of `all`, whose lists and counts become those of all parts. */
+static int walk(struct stream *all, struct parts *p, struct err *err)
+{
+    memset(all->found, 0, sizeof *all->found);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        struct part *part = &p->v[i];
+        part->walk = *all;
+        part->walk.part = i, part->walk.parts = PARTS, part->walk.grid = 0;
+        part->walk.found = &part->found;
+        memset(&part->found, 0, sizeof part->found);
+    }
+    parts_share(p);
+    for (int i = 0; i < PARTS; i++) {
+        const struct stream_found *f = &p->v[i].found;
+        if (p->v[i].walk.rc < 0) {
+            *err = p->v[i].walk.err;
+            return p->v[i].walk.rc;
+        }
+        counts_add(all->found, f);
+        for (size_t k = 0; k < f->n; k++)
+            stream_keep(all, &f->items[k]);
+    }
+    if (all->rc < 0)
+        *err = all->err;
+    return all->rc < 0 ? all->rc : stream_settle(all, err);
+}
+
+/* Finds a time that none of the best `most` layouts exceeds; INFINITY where fewer were found. This
+ * pass is short, and one list is bounded sooner than many: nobody shares it. */
+static int cap_find(struct stream *s, struct err *err)
+{
+    const struct stream_found *f = s->found;
+    int rc;
+    memset(s->found, 0, sizeof *s->found);
+    s->parts = 1, s->room = STREAM_ITEMS, s->cap = INFINITY, s->coarse = true;
+    stream_walk(s);
+    if (s->rc < 0) {
+        *err = s->err;
+        return s->rc;
+    }
+    if ((rc = stream_settle(s, err)) < 0)
+        return rc;
+    /* a little above, so that layouts of equal time come in */
+    s->cap = f->n == s->most ? f->items[s->most - 1].seconds * (1 + 1e-9) : INFINITY;
+    s->coarse = false;
+    return 0;
+}
+
+int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,
+                  struct err *err)
+{
+    struct stream *s = malloc(sizeof *s);
+    struct parts parts = {malloc(PARTS * sizeof *parts.v), 0};
+    int rc = 0;
+    BUG_ON(most < 1 || most > STREAM_ITEMS);
+    if (!s || !parts.v) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+        goto out;
+    }
+    *s = (struct stream){.spec = spec, .found = found, .most = most};
+    if ((rc = cap_find(s, err)) == 0)
+        rc = walk(s, &parts, err);
+out:
+    free(parts.v);
+    free(s);
+    return rc;
+}
+
+int stream_any_fits(const struct stream_spec *spec, bool *fits, struct err *err)
+{
+    struct part *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    p->walk = (struct stream){.spec = spec, .found = &p->found, .parts = 1, .room = 1,
+                              .cap = INFINITY, .first_only = true};
+    stream_walk(&p->walk);
+    *fits = p->found.fit > 0;
+    free(p);
+    return 0;
+}
