@@ -180,8 +180,8 @@ static bool conform_env_is_known(const char *entry)
     static const char *const own[] = {
         "REEL_JOB_ID=", "REEL_JOB_RESTART=", "REEL_JOB_CORES=", "REEL_JOB_NODES=",
         "REEL_RUN_TOKEN=", "REEL_JOB_SCHED=", "SLURM", "PWD=", "OLDPWD=", "SHLVL=", "_=",
-        "OMPI_MCA_btl_vader_backing_directory=" /* contrib/slurm-cluster's task prolog */,
-        NULL};
+        /* of contrib/slurm-cluster's task prolog */
+        "OMPI_MCA_btl_vader_backing_directory=", "OMPI_MCA_pmix_base_async_modex=", NULL};
     for (int i = 0; own[i]; i++)
         if (str_starts(entry, own[i]))
             return true;
