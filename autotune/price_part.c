@@ -305,10 +305,10 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
     struct speed_sums sums = speed_sums(w, id);
     struct speed_point share = speed_share(speed, w->tokens);
     p->gemm = share.gemm * speed_seconds(&speed->gemm, sums.gemm_flops, sums.gemm_bytes);
-    for (int back = 0; back < 2; back++)
-        p->attention += share.attention * (back ? speed->attention_backward : 1) *
-                        speed_seconds(&speed->attention, sums.attn_flops[back],
-                                      sums.attn_bytes[back]);
+    double forward_s = speed_seconds(&speed->attention, sums.attn_flops[0], sums.attn_bytes[0]),
+           backward_s = speed_seconds(&speed->attention, sums.attn_flops[1] - sums.spared_flops,
+                                      sums.attn_bytes[1] - sums.spared_bytes);
+    p->attention = share.attention * (forward_s + speed->attention_backward * backward_s);
     p->elementwise = share.elementwise * (sums.bytes - sums.copied) / speed->copy_bytes +
                      sums.copied / speed->move_bytes;
     for (int i = 0; i < WORK_INPUTS; i++)

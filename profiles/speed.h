@@ -61,9 +61,11 @@ int speed_check(const struct speed *s, struct err *err);
  * they are constant. */
 struct speed_point speed_share(const struct speed *s, double tokens);
 /* Holds the FLOPs, bytes and numbers of a part's operations; index 0 of attention is its forward, 1
- * its backward. */
+ * its backward. Of the backward's, `spared` take no time, because the probe's makes more products
+ * for as many FLOPs than one in one pass does. */
 struct speed_sums {
-    double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], bytes, copied, inputs[WORK_INPUTS];
+    double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], spared_flops, spared_bytes;
+    double bytes, copied, inputs[WORK_INPUTS];
 };
 struct speed_sums speed_sums(const struct work *w, enum work_part_id part);
 /* Returns the FLOPs of products and attention that the backward of one micro-batch repeats on all

@@ -56,8 +56,15 @@ struct work_gemm { double m, n, k, count; };
 /* Describes the attention of q queries to k keys by `heads` heads (samples times heads of this
  * rank). `pairs` is the number of (query, key) pairs of a head that are computed: q·k, or about
  * half of it with a causal mask. score_bytes are read and written in the matrix of scores, if it is
- * kept. */
-struct work_attention { double q, k, heads, dim, pairs, score_bytes, count; bool backward; };
+ * kept.
+ *
+ * one_pass: a backward of reel's trainer in bf16 that leaves dQ in f32, as the steps of a ring do.
+ * On a CPU it makes five products. A dQ that is rounded takes a second pass over the scores, which
+ * makes seven of them (trainer/ops/ops_cpu_attn_impl.h). */
+struct work_attention {
+    double q, k, heads, dim, pairs, score_bytes, count;
+    bool backward, one_pass;
+};
 /* Names the compute that may go on while a message travels. */
 enum work_hide { HIDE_NOTHING, HIDE_ATTENTION, HIDE_FORWARD, HIDE_BACKWARD };
 /* Describes a message: `bytes` leave this rank in each of `count` operations of a group. */

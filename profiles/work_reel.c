@@ -180,6 +180,7 @@ static void layer_attentions(const struct reel *r, struct work_part *p, bool bac
         attend(p, frames, frames, r->n * frame / r->c * r->H, r->d, 1, back);
     }
     attend(p, u, (double)seq_tokens(*e) / r->b, r->n * r->h, r->d, r->b, back);
+    p->attentions[p->n_attentions - 1].one_pass = back && r->b > 1 && r->act < r->stat;
     if (r->x > 0)
         attend(p, r->T / r->n, r->x / r->n, r->n * r->H, r->d, 1, back);
 }
