@@ -234,8 +234,8 @@ static void state_by_hand(void **state)
     params_release(&params);
 }
 
-/* What a ring copies goes at the rate of copies: forward it packs keys and values; backward it packs
- * them, adds up their gradients and converts these. */
+/* The copies of a ring go at the rate of copies: its forward packs keys and values; its backward
+ * packs them, adds up their gradients and converts these. */
 static void copies_by_hand(void **state)
 {
     struct model m = tiny();
