@@ -62,8 +62,8 @@ int speed_check(const struct speed *s, struct err *err);
 struct speed_point speed_share(const struct speed *s, double tokens);
 /* Holds the FLOPs, bytes and numbers of a part's operations; index 0 of attention is its forward, 1
  * its backward. Of the backward's, `spared` take no time, because the probe's makes more products
- * for as many FLOPs than one in one pass does. That holds for rates of a CPU; a probe on a GPU,
- * whose backward always makes one pass, would have to leave them out. */
+ * for as many FLOPs than one in one pass does. That holds for rates of a CPU; for those of a
+ * GPU, whose backward makes as many products in a ring as elsewhere, nothing may be spared. */
 struct speed_sums {
     double gemm_flops, gemm_bytes, attn_flops[2], attn_bytes[2], spared_flops, spared_bytes;
     double bytes, copied, inputs[WORK_INPUTS];
