@@ -444,6 +444,32 @@ static int word_make(const struct adapter *a, const char *word, const struct ada
     return rc;
 }
 
+/* Returns where the text of a layout names its order; NULL: it names none. */
+static const char *order_in(const char *text)
+{
+    static const char key[] = "order=";
+    for (; text; text = strchr(text, ',')) {
+        text += *text == ',';
+        if (str_starts(text, key))
+            return text + strlen(key);
+    }
+    return NULL;
+}
+
+int adapter_check_order(const struct adapter *a, const struct layout *l, const char *text,
+                        struct err *err)
+{
+    const char *given = order_in(text);
+    if (!l->order)
+        return 0;
+    if (!given)
+        given = layout_order_names[l->order];
+    return err_set(err, ERR_INPUT,
+                   "adapter %s cannot have order=%.*s, as other trainers place ranks by "
+                   "themselves: leave the order out",
+                   a->name, (int)strcspn(given, ","), given);
+}
+
 int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool trial,
                   struct arena *arena, const char ***out, struct err *err)
 {
@@ -451,11 +477,8 @@ int adapter_words(const struct adapter *a, const struct adapter_facts *f, bool t
     if (broken >= 0)
         return err_set(err, ERR_INPUT, "adapter %s cannot have this layout: %s: %s", a->name,
                        a->rules[broken].rule, a->rules[broken].because);
-    if (f->layout->order)
-        return err_set(err, ERR_INPUT,
-                       "adapter %s cannot have order=%s, as other trainers place ranks by "
-                       "themselves: leave the order out",
-                       a->name, layout_order_names[f->layout->order]);
+    if ((rc = adapter_check_order(a, f->layout, NULL, err)) < 0)
+        return rc;
     struct adapter_values v = adapter_values(f);
     const char **words = arena_array(arena, ADAPTER_ARGUMENTS * ADAPTER_WORDS + 1, sizeof *words);
     if (!words)

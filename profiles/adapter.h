@@ -130,6 +130,11 @@ int adapter_load(const char *name_or_path, struct adapter **out, struct err *err
 void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
 int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
+/* Refuses a layout whose ranks do not follow each other in the default order. `text` is the layout
+ * as the user gave it, and the error names its order as it stands there: several orders may place
+ * the ranks alike. NULL: the layout has no such text. */
+int adapter_check_order(const struct adapter *a, const struct layout *l, const char *text,
+                        struct err *err);
 /* Makes the trainer's flags for a layout, NULL-ended, in the arena. For a trial they include those
  * that only trials have. ERR_INPUT: a rule excludes the layout, its order of ranks is not the
  * default, or a division is not exact. */

@@ -106,7 +106,7 @@ static int layout_take(const struct opt_values *v, struct request *r, struct err
     r->has_layout = text != NULL;
     if (text && layout_parse(text, &r->layout, &why) < 0)
         return err_set(err, ERR_USAGE, "%s", why.text);
-    return 0;
+    return text && r->adapter ? adapter_check_order(r->adapter, &r->layout, text, err) : 0;
 }
 
 static int request_read(const struct opt_values *v, struct request *r, struct err *err)

@@ -142,7 +142,9 @@ static int layout_take(const char *text, struct inputs *in, struct err *err)
         return err_set(err, ERR_USAGE,
                        "--layout '%s': tp x cp x pp x dp is above %d ranks: give smaller ones",
                        text, LIMIT_RANKS);
-    return 0;
+    if (!in->other.adapter)
+        return 0;
+    return adapter_check_order(in->other.adapter, &in->layout, text, err);
 }
 
 /* Binds the run's data. Trials run in another folder, so a dataset's path becomes absolute. */
