@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiles/catalog.h"
+
 /* The search considers this many candidates for each number of ranks. */
 enum { EACH = STREAM_ITEMS };
 
@@ -31,6 +33,23 @@ int64_t described_trial(const struct layout *l, int64_t gbs, int64_t scale_down,
 }
 
 /* ---- opening ---- */
+
+int described_place(const char *cluster, char *out, size_t size, struct err *err)
+{
+    char name[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(cluster, '/'), *nodes = strrchr(slash ? slash : cluster, ':');
+    size_t n = nodes ? (size_t)(nodes - cluster) : strlen(cluster);
+    int rc;
+    nodes = nodes ? nodes : "";
+    if (n >= sizeof name || strlen(nodes) >= size)
+        return err_set(err, ERR_INPUT, "the cluster's name is longer than %zu bytes: give a "
+                       "shorter one", sizeof name - 1);
+    snprintf(name, sizeof name, "%.*s", (int)n, cluster);
+    if ((rc = catalog_place(name, out, size - strlen(nodes), err)) < 0)
+        return rc;
+    snprintf(out + strlen(out), size - strlen(out), "%s", nodes);
+    return 0;
+}
 
 static int ranks_check(struct described *d, struct err *err)
 {

@@ -31,6 +31,9 @@ struct described_spec {
     /* the adapter of the trainer that must be able to run the layouts; NULL: reel's own trainer */
     const struct adapter *adapter;
 };
+/* Writes what names the same cluster from any folder: a name or a path, with its ":NODES" where it
+ * has them. A path becomes absolute. ERR_INPUT: there is no such file, or no room for its path. */
+int described_place(const char *cluster, char *out, size_t size, struct err *err);
 struct described;
 /* Returns a new struct described, or NULL. It checks the cluster, the stack, and that each number
  * of ranks divides a node or is a multiple of it. */

@@ -18,6 +18,7 @@
 #include "launcher/cmd/tune_job.h"
 #include "launcher/cmd/tune_other.h"
 #include "launcher/cmd/tune_show.h"
+#include "profiles/catalog.h"
 #include "profiles/dataset.h"
 
 #define MEMORY_SHARE 0.9 /* share of the machine's memory that all ranks get without --memory */
@@ -104,6 +105,7 @@ struct inputs {
     size_t n_ranks;
     struct layout layout, baseline; /* of --layout; of --default */
     struct tune_other other;
+    char cluster[PLAN_INPUT_BYTES], stack[PLAN_INPUT_BYTES]; /* valid from any folder */
 };
 
 static int ranks_parse(const char *text, struct inputs *in, struct err *err)
@@ -200,17 +202,23 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
     return in->other.adapter ? 0 : run_check(run, "options", err);
 }
 
-/* Returns the stack for predictions: that of --adapter's trainer, or else --stack. */
-static const char *stack_of(const struct opt_values *v, const struct inputs *in)
+/* Takes the cluster and the stack of the predictions, which is that of --adapter's trainer or else
+ * --stack. The winner's plan and the records name them, and are read from other folders, so paths
+ * become absolute. */
+static int described_take(const struct opt_values *v, struct inputs *in, struct err *err)
 {
-    return in->other.adapter ? in->other.adapter->stack : opt_text(v, "stack");
+    const char *stack = in->other.adapter ? in->other.adapter->stack : opt_text(v, "stack");
+    int rc;
+    if ((rc = described_place(opt_text(v, "cluster"), in->cluster, sizeof in->cluster, err)) < 0)
+        return rc;
+    return catalog_place(stack, in->stack, sizeof in->stack, err);
 }
 
 /* Checks that the described cluster can be loaded, before a job is submitted for it. */
-static int cluster_check(const struct opt_values *v, const struct inputs *in, struct err *err)
+static int cluster_check(const struct inputs *in, struct err *err)
 {
-    const struct described_spec spec = {.cluster = opt_text(v, "cluster"),
-                                        .stack = stack_of(v, in),
+    const struct described_spec spec = {.cluster = in->cluster,
+                                        .stack = in->stack,
                                         .adapter = in->other.adapter,
                                         .model = &in->run.model,
                                         .seq = in->seq,
@@ -278,7 +286,11 @@ static int inputs_load(const struct opt_values *v, const char *home, struct inpu
         return rc;
     if (!in->other.adapter && (rc = data_bind(&in->run, &in->seq, err)) < 0)
         return rc;
-    return opt_given(v, "cluster") ? cluster_check(v, in, err) : 0;
+    if (!opt_given(v, "cluster"))
+        return 0;
+    if ((rc = described_take(v, in, err)) < 0)
+        return rc;
+    return cluster_check(in, err);
 }
 
 static volatile sig_atomic_t stop;
@@ -380,8 +392,8 @@ static int conf_make(const struct opt_values *v, const struct cmd_env *env, cons
                              .n_ranks = in->n_ranks,
                              .layout = opt_given(v, "layout") ? &in->layout : NULL,
                              .baseline = opt_given(v, "default") ? &in->baseline : NULL,
-                             .cluster = opt_text(v, "cluster"),
-                             .stack = stack_of(v, in),
+                             .cluster = opt_given(v, "cluster") ? in->cluster : NULL,
+                             .stack = opt_given(v, "cluster") ? in->stack : opt_text(v, "stack"),
                              .gpu_hours = opt_enum(v, "objective") == 1,
                              .scale_down = scaled ? opt_int(v, "scale-down") : 0,
                              .max_trials = opt_int(v, "max-trials"),
