@@ -234,6 +234,7 @@ static void stacks(void **state)
     assert_string_equal(stack_of_framework("Megatron-LM 0.14", -1), "megatron");
     assert_string_equal(stack_of_framework("Megatron-LM", ATTENTION_FUSED_SCORES),
                         "megatron-2021");
+    assert_string_equal(stack_of_framework("Megatron-LM", ATTENTION_FLASH2), "megatron-2021");
     assert_string_equal(stack_of_framework("Megatron-DeepSpeed", ATTENTION_FLASH),
                         "megatron-deepspeed");
     assert_string_equal(stack_of_framework("PyTorch FSDP (Composer)", -1), "fsdp");
