@@ -101,7 +101,7 @@ void described_key(const struct described *d, struct str *out)
     json_out_init(&o, out, 0);
     stack_write(&d->planner->stack, &o);
     str_addc(out, ' ');
-    constants_format(&d->planner->constants, out);
+    constants_format_values(&d->planner->constants, out);
 }
 
 double described_limit_bytes(const struct described *d) { return planner_limit_bytes(d->planner); }

@@ -292,8 +292,8 @@ static void count_row(const struct table_case *c, struct score *out)
     out->reasons[i].count++;
 }
 
-static int rows_predict(const struct table *t, const struct constants *c,
-                        const struct told_rows *told, struct score_row *rows, struct err *err)
+int score_predict(const struct table *t, const struct constants *c, const struct told_rows *told,
+                  struct score_row *rows, struct err *err)
 {
     struct predict_room *room = malloc(sizeof *room);
     int rc = room ? 0 : err_set(err, ERR_NOMEM, "out of memory for predictions");
@@ -311,8 +311,7 @@ static int rows_predict(const struct table *t, const struct constants *c,
     return rc;
 }
 
-int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
-                struct score_row *rows, struct score *out, struct err *err)
+int score_rows(const struct table *t, struct score_row *rows, struct score *out, struct err *err)
 {
     struct score s = {.file = t->name, .spearman_mean = NAN, .spearman_worst = NAN,
                       .regret1_mean_pct = NAN, .regret3_mean_pct = NAN,
@@ -326,8 +325,6 @@ int score_table(const struct table *t, const struct constants *c, const struct t
         rc = err_set(err, ERR_NOMEM, "out of memory for %s", t->name);
         goto out;
     }
-    if ((rc = rows_predict(t, c, told, rows, err)) < 0)
-        goto out;
     sweep.predicted = room + t->n;
     for (size_t i = 0; i < t->n; i++)
         count_row(&t->cases[i], &s);
@@ -341,4 +338,13 @@ out:
     free(at);
     free(gone);
     return rc;
+}
+
+int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
+                struct score_row *rows, struct score *out, struct err *err)
+{
+    int rc;
+    if ((rc = score_predict(t, c, told, rows, err)) < 0)
+        return rc;
+    return score_rows(t, rows, out, err);
 }

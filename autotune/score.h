@@ -35,7 +35,13 @@ struct score {
     double trials_mean, trials_worst;
     int64_t winner_pruned; /* sweeps whose best rows are never tried, because they seem too large */
 };
-/* Scores a table. `told` is called for each row; NULL: no progress is reported. */
+/* Predicts the rows of a table that are not skipped. `told` is called for each row; NULL: no
+ * progress is reported. */
+int score_predict(const struct table *t, const struct constants *c, const struct told_rows *told,
+                  struct score_row *rows, struct err *err);
+/* Scores a table whose rows were predicted. */
+int score_rows(const struct table *t, struct score_row *rows, struct score *out, struct err *err);
+/* Predicts a table and scores it. */
 int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
                 struct score_row *rows, struct score *out, struct err *err);
 

@@ -7,6 +7,7 @@
  */
 #include "profiles/constants.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,11 +106,45 @@ struct constant_text {
 };
 static const struct constant_text item_defaults = {
     .device = "", .stack = "", .source = "", .unit = ""};
+struct set_text { const char *name, *because; };
+static const struct set_text set_defaults = {.because = ""};
 static const struct json_field set_fields[] = {
     {"schema", JSON_ANY, 0, .help = "\"reel.constants/1\""},
-    {"name", JSON_TEXT, 0, .help = "of the set, which plans name"},
+    {"name", JSON_TEXT, offsetof(struct set_text, name), .help = "of the set, which plans name"},
+    {"held_out", JSON_ANY, 0, .optional = true,
+     .help = "object: how far off predictions were on rows that such a fit had not seen; null, or "
+             "left out: that is not known"},
+    {"held_out_because", JSON_TEXT, offsetof(struct set_text, because), .optional = true,
+     .help = "why it is not known"},
     {"constants", JSON_ANY, 0, .help = "array of objects: the constants"},
 };
+struct held_out_text { const char *rule, *of; struct held_out h; };
+static const struct held_out_text held_out_defaults = {
+    .h = {.mape_pct = NAN, .spearman_mean = NAN, .spearman_worst = NAN, .oom_caught_pct = NAN,
+          .good_rejected_pct = NAN}};
+#define COUNT(field, text)                                                                         \
+    {#field, JSON_INT, offsetof(struct held_out_text, h.field), .optional = true, .min = 0,        \
+     .max = 1e12, .help = text}
+#define FIGURE(field, least, most, text)                                                           \
+    {#field, JSON_NUM, offsetof(struct held_out_text, h.field), .optional = true, .min = (least),  \
+     .max = (most), .help = text}
+static const struct json_field held_out_fields[] = {
+    {"rule", JSON_TEXT, offsetof(struct held_out_text, rule),
+     .help = "what was held out of which fit"},
+    {"of", JSON_TEXT, offsetof(struct held_out_text, of),
+     .help = "the tables whose rows were judged, each once, by a fit that had not seen it"},
+    COUNT(rows, "how many these are"),
+    FIGURE(mape_pct, 0, 1e12, "mean error of their times, in percent; left out: they have none"),
+    COUNT(sweeps, "sweeps of 8 measured rows or more among them"),
+    FIGURE(spearman_mean, -1, 1, "rank correlation inside these, on average; left out: none"),
+    FIGURE(spearman_worst, -1, 1, "in the worst of them; left out: none"),
+    COUNT(oom_rows, "rows that ran out of memory"),
+    FIGURE(oom_caught_pct, 0, 100, "percent of these that were predicted to; left out: none"),
+    FIGURE(good_rejected_pct, 0, 100,
+           "percent of those that ran which were predicted not to fit; left out: none"),
+};
+#undef COUNT
+#undef FIGURE
 #define AT(field) offsetof(struct constant_text, field)
 static const struct json_field item_fields[] = {
     {"name", JSON_ANY, 0, .help = "which constant; 'reel calibrate --list' tells them"},
@@ -199,15 +234,32 @@ static int item_read(const struct json_doc *doc, const cJSON *obj, const char *p
     return 0;
 }
 
-static int set_read(const struct json_doc *doc, struct constants *out, struct err *err)
+/* Reads the held-out error. It is not known where the file has null, or was written before sets
+ * carried it. */
+static int held_out_read(const struct json_doc *doc, const char *because, struct held_out *out,
+                         struct err *err)
 {
-    const char *name = NULL;
+    const cJSON *obj = json_member(doc->root, "held_out");
+    struct held_out_text t = held_out_defaults;
+    int rc;
+    if (!obj || cJSON_IsNull(obj))
+        return text_keep(out->because, sizeof out->because, because, doc, "", "held_out_because",
+                         err);
+    if ((rc = json_read(doc, obj, "held_out", held_out_fields, ARRAY_LEN(held_out_fields), NULL, &t,
+                        err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.h.rule, sizeof t.h.rule, t.rule, doc, "held_out", "rule", err)) < 0)
+        return rc;
+    if ((rc = field_copy_text(t.h.of, sizeof t.h.of, t.of, doc, "held_out", "of", err)) < 0)
+        return rc;
+    *out = t.h;
+    return 0;
+}
+
+static int items_read(const struct json_doc *doc, struct constants *out, struct err *err)
+{
     const cJSON *list = json_member(doc->root, "constants"), *item;
-    int rc = json_read(doc, doc->root, "", set_fields, ARRAY_LEN(set_fields), NULL, &name, err);
-    if (rc < 0)
-        return rc;
-    if ((rc = field_copy_text(out->name, sizeof out->name, name, doc, "", "name", err)) < 0)
-        return rc;
+    int rc;
     out->n = 0;
     cJSON_ArrayForEach(item, list)
     {
@@ -226,6 +278,20 @@ static int set_read(const struct json_doc *doc, struct constants *out, struct er
         out->n++;
     }
     return 0;
+}
+
+static int set_read(const struct json_doc *doc, struct constants *out, struct err *err)
+{
+    struct set_text t = set_defaults;
+    int rc = json_read(doc, doc->root, "", set_fields, ARRAY_LEN(set_fields), NULL, &t, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = field_copy_text(out->name, sizeof out->name, t.name, doc, "", "name", err)) < 0)
+        return rc;
+    out->held_out = (struct held_out){0};
+    if ((rc = held_out_read(doc, t.because, &out->held_out, err)) < 0)
+        return rc;
+    return items_read(doc, out, err);
 }
 
 int constants_load(const char *name_or_path, struct constants *out, struct err *err)
@@ -260,12 +326,48 @@ static void item_format(const struct constant *k, struct str *out)
     json_obj_end(&o);
 }
 
-void constants_format(const struct constants *c, struct str *out)
+static double figure_of(const struct held_out_text *t, const struct json_field *f)
+{ return *(const double *)(const void *)((const char *)t + f->offset); }
+
+/* Writes the object of a known error. A figure that no row contributes to is null, or in a file of
+ * constants left out. */
+static void figures_write(const struct held_out *h, bool nulls, struct json_out *o,
+                          const char *key)
+{
+    const struct held_out_text t = {h->rule, h->of, *h};
+    json_obj_begin(o, key);
+    for (size_t i = 0; i < ARRAY_LEN(held_out_fields); i++)
+        if (nulls || held_out_fields[i].type != JSON_NUM ||
+            isfinite(figure_of(&t, &held_out_fields[i])))
+            field_write_table(o, &held_out_fields[i], 1, &t);
+    json_obj_end(o);
+}
+
+/* Adds the held-out error to a file of constants: nothing if it was loaded from one that does not
+ * say. */
+static void held_out_format(const struct held_out *h, struct str *out)
+{
+    struct json_out o;
+    if (!*h->rule && !*h->because)
+        return;
+    str_add(out, ",\n \"held_out\": ");
+    json_out_init(&o, out, 0);
+    if (*h->rule) {
+        figures_write(h, false, &o, NULL);
+        return;
+    }
+    str_add(out, "null,\n \"held_out_because\": ");
+    json_put_text(&o, NULL, h->because);
+}
+
+static void set_format(const struct constants *c, bool held_out, struct str *out)
 {
     struct json_out o;
     str_addf(out, "{\"schema\": \"%s\",\n \"name\": ", catalog_constants.schema);
     json_out_init(&o, out, 0);
     json_put_text(&o, NULL, c->name);
+    if (held_out)
+        held_out_format(&c->held_out, out);
     str_add(out, ",\n \"constants\": [");
     for (int64_t i = 0; i < c->n; i++) {
         str_add(out, i ? ",\n  " : "\n  ");
@@ -274,12 +376,51 @@ void constants_format(const struct constants *c, struct str *out)
     str_add(out, "]}\n");
 }
 
+void constants_format(const struct constants *c, struct str *out) { set_format(c, true, out); }
+
+void constants_format_values(const struct constants *c, struct str *out)
+{ set_format(c, false, out); }
+
+/* ---- the held-out error in results ---- */
+
+static const char *because_of(const struct held_out *h)
+{ return *h->because ? h->because : "the file of constants does not say it"; }
+
+void held_out_write(const struct held_out *h, struct json_out *o)
+{
+    if (*h->rule) {
+        figures_write(h, true, o, "held_out");
+        return;
+    }
+    json_put_null(o, "held_out");
+    json_put_text(o, "held_out_because", because_of(h));
+}
+
+void held_out_say(const struct held_out *h, struct str *out)
+{
+    if (!*h->rule) {
+        str_addf(out, "held-out error not known: %s", because_of(h));
+        return;
+    }
+    str_addf(out, "held out, %s (%lld rows of %s):", h->rule, (long long)h->rows, h->of);
+    if (isfinite(h->mape_pct))
+        str_addf(out, " times %.3g %% off", h->mape_pct);
+    if (isfinite(h->spearman_mean))
+        str_addf(out, ", ranks %.3f, worst %.3f", h->spearman_mean, h->spearman_worst);
+    if (isfinite(h->oom_caught_pct))
+        str_addf(out, ", %.3g %% of those out of memory caught", h->oom_caught_pct);
+    if (isfinite(h->good_rejected_pct))
+        str_addf(out, ", %.3g %% of the others rejected", h->good_rejected_pct);
+}
+
 /* ---- its page ---- */
 
 size_t constants_format_parts(struct format_part *out)
 {
-    out[0] = (struct format_part){"", set_fields, ARRAY_LEN(set_fields), NULL};
-    out[1] = (struct format_part){"constants[]", item_fields, ARRAY_LEN(item_fields),
+    out[0] = (struct format_part){"", set_fields, ARRAY_LEN(set_fields), &set_defaults};
+    out[1] = (struct format_part){"held_out", held_out_fields, ARRAY_LEN(held_out_fields),
+                                  &held_out_defaults};
+    out[2] = (struct format_part){"constants[]", item_fields, ARRAY_LEN(item_fields),
                                   &item_defaults};
-    return 2;
+    return 3;
 }

@@ -11,6 +11,9 @@
  *     constants_load(NULL, &c, err);                     // the compiled-in set
  *     double v[CONSTANTS];
  *     constants_resolve(&c, &device, &stack, v);         // v[CONSTANT_GEMM_SHARE], ...
+ *
+ * A set carries its held-out error: how far off predictions were on rows that constants fitted in
+ * the same way had not seen. No prediction depends on it.
  */
 #ifndef PROFILES_CONSTANTS_H
 #define PROFILES_CONSTANTS_H
@@ -115,9 +118,19 @@ struct constant {
     double prior, value;
     double lo, hi; /* interval of probability 0.9, by the fit */
 };
+/* Holds the held-out error of a set. Figures are those of autotune/score.h over all rows together;
+ * NAN: no row contributes to one. */
+struct held_out {
+    char rule[LIMIT_NAME_BYTES];    /* what was held out of which fit; "": the error is not known */
+    char of[LIMIT_NAME_BYTES];      /* the tables whose rows were judged */
+    char because[LIMIT_NAME_BYTES]; /* why the error is not known; "": the file does not say */
+    int64_t rows, sweeps, oom_rows;
+    double mape_pct, spearman_mean, spearman_worst, oom_caught_pct, good_rejected_pct;
+};
 enum { CONSTANTS_MAX = 512 };
 struct constants {
     char name[LIMIT_NAME_BYTES];
+    struct held_out held_out;
     int64_t n;
     struct constant items[CONSTANTS_MAX];
 };
@@ -127,6 +140,13 @@ struct constants {
 int constants_load(const char *name_or_path, struct constants *out, struct err *err);
 /* Appends the text of a file with these constants, one constant a line. */
 void constants_format(const struct constants *c, struct str *out);
+/* Appends the same without the held-out error, on which no prediction depends. */
+void constants_format_values(const struct constants *c, struct str *out);
+/* Writes the held-out error into a result: "held_out" is an object, or null beside the text
+ * "held_out_because". */
+void held_out_write(const struct held_out *h, struct json_out *o);
+/* Appends it as a clause for people, without the line's end. */
+void held_out_say(const struct held_out *h, struct str *out);
 /* Finds the values for a stack on a device: of each constant the most specific value in the set,
  * else its prior. */
 void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,

@@ -87,13 +87,17 @@ static const struct format adapter = {
 static const struct format constants = {
     "constants", "what predictions rest on that is fitted, and not derived",
     "{\"schema\": \"reel.constants/1\", \"name\": \"mine\",\n"
+    " \"held_out\": {\"rule\": \"each of 2 model sizes by a fit on the other\",\n"
+    "  \"of\": \"mine.csv\", \"rows\": 60, \"mape_pct\": 4.8},\n"
     " \"constants\": [\n"
     "  {\"name\": \"gemm_share\", \"device\": \"h100-sxm\", \"value\": 0.72,\n"
     "   \"lo\": 0.70, \"hi\": 0.74},\n"
     "  {\"name\": \"step_s\", \"stack\": \"reel\", \"value\": 0.02}]}\n",
     "'reel calibrate' writes such a file, and '--constants FILE' uses it. Of several constants of "
     "one name, the one that names more of the device and the stack counts; what the file leaves "
-    "out has its prior.",
+    "out has its prior.\n\n"
+    "Plans, their explanations and scores tell the held-out error beside the name of the set. No "
+    "prediction depends on it.",
     constants_format_parts};
 const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, &adapter,
                                         &constants, NULL};

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autotune/calibrate.h"
+#include "autotune/held_out.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/progress.h"
 #include "launcher/cmd/calibrate_db.h"
@@ -24,6 +25,8 @@ static const struct opt opts[] = {
     {"dtype", 0, OPT_ENUM, "NAME", "with --probe: of activations", .fallback = "f32",
      .choices = (const char *const[]){"bf16", "f32", NULL}},
     {"name", 0, OPT_TEXT, "NAME", "of the set, which plans will name", "calibrated"},
+    {"no-held-out", 0, OPT_BOOL, NULL,
+     "fit once, on all rows, and leave the held-out error unknown"},
     {"list", 0, OPT_BOOL, NULL, "say which constants there are, and fit none"},
 };
 const struct opt_cmd cmd_calibrate = {
@@ -35,8 +38,12 @@ const struct opt_cmd cmd_calibrate = {
     "measured steps; memory from published peaks, and from which rows fitted and which ran out. "
     "What the rows do not tell keeps its prior. With --db the trials of 'reel tune --cluster' are "
     "rows too: each knows its model, layout, stack and cluster. --probe measures this machine.\n\n"
-    "The result is a file reel.constants/1. 'reel score TABLE --constants FILE' says how good it "
-    "is: on rows that it was not fitted on.",
+    "The result is a file reel.constants/1 with its held-out error: models of as many layers of "
+    "the same width are one size; each size, or each of four parts of more sizes, is predicted by "
+    "a fit on the others, and the errors of all rows are told together. That takes once more as "
+    "long as the fit for two sizes, and three times more for four or more; --no-held-out leaves it "
+    "out. A file with one size of model, or with what --probe measured, has null there, and why. "
+    "'reel score TABLE --constants FILE' says how good a set is on rows of your own.",
 };
 
 static void list_constants(struct str *out)
@@ -114,10 +121,55 @@ static int tables_fit(const struct table *tables, size_t n, const char *source, 
                             out, err);
 }
 
+/* Finds how far off such a fit is on rows that it has not seen, and says so. */
+static int held_out_find(const struct table *tables, size_t n, const char *source,
+                         const struct constants *start, struct constants *c, struct err *err)
+{
+    struct progress progress;
+    struct str text = STR_INIT;
+    double began = clock_mono_s();
+    int rc;
+    progress_start(&progress, "held out", 0, false);
+    if ((rc = held_out_judge(tables, n, source, &(struct told_rows){cmd_rows_tell, &progress},
+                             start, &c->held_out, err)) < 0)
+        return rc;
+    held_out_say(&c->held_out, &text);
+    if ((rc = str_check(&text, err)) == 0)
+        fprintf(stderr, "%s; found in %.2g s\n", text.p, clock_mono_s() - began);
+    str_release(&text);
+    return rc;
+}
+
+/* Fits on the rows of n tables, and judges the fit unless that is not asked for or means nothing:
+ * the errors of a fit are not those of constants that a probe replaces. */
+static int fit_and_judge(const struct opt_values *v, const struct table *tables, size_t n,
+                         const char *source, struct constants *c, struct err *err)
+{
+    const char *because = opt_bool(v, "no-held-out") ? "--no-held-out was given"
+                          : opt_given(v, "probe")    ? "a probe measured some of the constants"
+                                                     : NULL;
+    struct calibrate_report report;
+    struct constants *start = malloc(sizeof *start);
+    int rc;
+    if (!start)
+        return err_set(err, ERR_NOMEM, "out of memory for constants");
+    *start = *c;
+    if ((rc = tables_fit(tables, n, source, c, &report, err)) < 0)
+        goto out;
+    say(&report);
+    c->held_out = (struct held_out){0};
+    if (because)
+        snprintf(c->held_out.because, sizeof c->held_out.because, "%s", because);
+    else
+        rc = held_out_find(tables, n, source, start, c, err);
+out:
+    free(start);
+    return rc;
+}
+
 static int fit(const struct opt_values *v, const struct cmd_env *env, const char *const *paths,
                struct table *tables, size_t n, struct constants *c, struct err *err)
 {
-    struct calibrate_report report;
     struct str source = STR_INIT;
     const char *output = opt_text(v, "output"), *from = opt_text(v, "constants");
     bool db = opt_bool(v, "db");
@@ -142,11 +194,9 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
         goto out;
     if ((rc = str_check(&source, err)) < 0)
         goto out;
-    if (n + db > 0) {
-        if ((rc = tables_fit(tables, n + db, source.p, c, &report, err)) < 0)
-            goto out;
-        say(&report);
-    }
+    c->held_out = (struct held_out){.because = "nothing but a probe measured them"};
+    if (n + db > 0 && (rc = fit_and_judge(v, tables, n + db, source.p, c, err)) < 0)
+        goto out;
     if ((rc = probe(v, env, c, err)) < 0)
         goto out;
     rc = set_write(c, output, err);

@@ -56,8 +56,9 @@ const struct opt_cmd cmd_plan = {
     "pipeline's schedule, replayed; nine of ten steps are expected within its interval. Bytes are "
     "those of the fullest GPU; MFU is of the peak of the activations' type, which is bf16's "
     "with --dtype fp8.\n\n"
-    "What is predicted was fitted on published measurements, as docs/tune.md says. 'reel tune' "
-    "measures where there is a machine."};
+    "What is predicted was fitted on published measurements, as docs/tune.md says. Beside the name "
+    "of the constants stands their held-out error: how far off predictions were on rows that the "
+    "fit had not seen. 'reel tune' measures where there is a machine."};
 
 struct request {
     struct plan_ask ask;

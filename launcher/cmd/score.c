@@ -146,7 +146,8 @@ static void score_write(const struct score *s, struct json_out *o)
     json_obj_end(o);
 }
 
-static void print_json(const struct scored *tables, size_t n, struct str *out)
+static void print_json(const struct scored *tables, size_t n, const struct constants *c,
+                       struct str *out)
 {
     struct json_out o;
     json_out_init(&o, out, 2);
@@ -156,6 +157,8 @@ static void print_json(const struct scored *tables, size_t n, struct str *out)
     for (size_t i = 0; i < n; i++)
         score_write(&tables[i].score, &o);
     json_arr_end(&o);
+    json_put_text(&o, "constants", c->name);
+    held_out_write(&c->held_out, &o);
     json_obj_end(&o);
     str_addc(out, '\n');
 }
@@ -164,6 +167,13 @@ static void number_add(struct str *out, const char *what, double value, const ch
 {
     if (isfinite(value))
         str_addf(out, "%s %.3g%s", what, value, unit);
+}
+
+static void constants_text(const struct constants *c, struct str *out)
+{
+    str_addf(out, "constants %s: ", c->name);
+    held_out_say(&c->held_out, out);
+    str_addc(out, '\n');
 }
 
 static void print_text(const struct score *s, struct str *out)
@@ -231,7 +241,9 @@ int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     if (opt_text(v, "rows") && (rc = rows_write(tables, n, opt_text(v, "rows"), err)) < 0)
         goto out;
     if (opt_bool(v, "json"))
-        print_json(tables, n, &out);
+        print_json(tables, n, c, &out);
+    else
+        constants_text(c, &out);
     for (size_t i = 0; i < n && !opt_bool(v, "json"); i++)
         print_text(&tables[i].score, &out);
     rc = cmd_print(&out, err);

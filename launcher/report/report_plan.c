@@ -21,6 +21,8 @@ static const struct json_field top_fields[] = {
     {"cluster", JSON_TEXT, AT(cluster)},
     {"gpus", JSON_INT, AT(gpus), .min = 1, .max = LIMIT_RANKS},
     {"constants", JSON_TEXT, AT(constants)},
+    {"held_out", JSON_ANY, 0, .optional = true},
+    {"held_out_because", JSON_ANY, 0, .optional = true},
     {"limit_bytes", JSON_INT, AT(limit_bytes), .optional = true, .min = 0, .max = 0x1p50},
     {"searched", JSON_INT, AT(searched)},
     {"fit", JSON_INT, AT(fit)},
