@@ -2,10 +2,10 @@
  * rank with everything. Of what is dealt to a day there are two, in the second of which moments and
  * average have a past; whole sets have three.
  *
- *     mpirun -n 8 test_trainer_layouts     a covering set in which every legal combination of two
- *                                          settings' values occurs: its layouts are dealt to the
- *                                          first three models in turn, to another one first each
- *                                          day
+ *     mpirun -n 8 test_trainer_layouts     half of a covering set in which every legal combination
+ *                                          of two settings' values occurs, the other half the next
+ *                                          day: its layouts are dealt to the first three models in
+ *                                          turn, to another one first each day
  *     DRAW=1 mpirun -n 8 …                 by what is drawn on day 1 of a year
  *     LAYOUTS=covering mpirun -n 8 …       a set for every combination of three, for each of them
  *     LAYOUTS=pairs mpirun -n 8 …          the first set, of the first three models, and nothing else
@@ -21,9 +21,9 @@
  * Compared are the raw gradients of the first step, then losses, norms before clipping, weights,
  * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
  * not zero, and every tensor must have moved, frozen ones not. Layouts of fewer ranks than the
- * world's run side by side in parts of it. Then each sum that is easy to lose is left out, and must
- * be missed; and those that many tensors share, for each of the tensors alone, a third of them each
- * day. */
+ * world's run side by side in parts of it. Then sums that are easy to lose are left out one by one,
+ * half of them each day, and must be missed; and those that many tensors share, for each of the
+ * tensors alone, a sixth of them each day. */
 #include <time.h>
 
 #include "tests/lib/trainer_layouts.h"
@@ -39,10 +39,17 @@ static bool wanted_pairs(void)
     return wish && strncmp(wish, "pairs", 5) == 0;
 }
 
+/* Says whether whole sets of all combinations of three settings' values are asked for. */
+static bool wanted_whole(void)
+{
+    const char *wish = getenv("LAYOUTS");
+    return every || getenv("MODEL") || (wish && strcmp(wish, "covering") == 0);
+}
+
 /* Returns of how many layouts of these one is tried today. */
 static int64_t wanted_part(void)
 {
-    int n = 1;
+    int n = wanted_pairs() || wanted_whole() ? 1 : 2;
     const char *wish = getenv("LAYOUTS");
     if (wanted_pairs() && wish[5] &&
         (sscanf(wish, "pairs:%d", &n) != 1 || n < 1 || (n > 1 && n % COVERED == 0)))
@@ -98,16 +105,9 @@ static int64_t drawn_day(void)
     return drawn;
 }
 
-/* Says whether whole sets of all combinations of three settings' values are asked for. */
-static bool wanted_whole(void)
-{
-    const char *wish = getenv("LAYOUTS");
-    return every || getenv("MODEL") || (wish && strcmp(wish, "covering") == 0);
-}
-
-/* Says whether the model meets layout i of a covering set. In three days each of the first models meets each
- * layout of the small set. In the order in which it was found the first have the most new
- * combinations. */
+/* Says whether the model meets layout i of a covering set. Where a day has half of the small set,
+ * each of the first models meets each layout of it in six days. In the order in which it was found
+ * the first have the most new combinations. */
 static bool is_dealt(int model, int64_t i, int64_t drawn)
 {
     enum { OTHERS = LEN(models) - COVERED };
@@ -115,7 +115,8 @@ static bool is_dealt(int model, int64_t i, int64_t drawn)
         return model < COVERED || i < 12;
     if (model < COVERED)
         return (i + drawn) % COVERED == model && (i + drawn) % wanted_part() == 0;
-    return i < 4 * OTHERS && i % OTHERS == model - COVERED;
+    return i < 4 * OTHERS && i % OTHERS == model - COVERED &&
+           (i / OTHERS + drawn) % wanted_part() == 0;
 }
 
 static void deal(struct candidates *c, int model, int64_t drawn)
@@ -247,8 +248,9 @@ static void test_faults(void **state)
 {
     (void)state;
     bool met[FAULT_POINTS] = {false};
+    int64_t drawn = drawn_day();
     for (int i = 0; i < LEN(faults); i++) {
-        if (wanted_model(faults[i].model))
+        if (wanted_model(faults[i].model) && (i + drawn) % wanted_part() == 0)
             fault_run(i);
         met[faults[i].fault] = true;
     }
@@ -270,7 +272,7 @@ static const struct {
 };
 
 /* Tensors of the first layer, or of none, whose gradients the ranks of a layout hold in parts. Two
- * ranks try one of them at a time: in three days all, where whole sets are asked for all at once. */
+ * ranks try one of them at a time: in six days all, where whole sets are asked for all at once. */
 static int partial_run(int i, struct comm *part, int mine, int parts, int64_t drawn)
 {
     struct model m = model_of(&models[partial[i].model]);
@@ -287,7 +289,7 @@ static int partial_run(int i, struct comm *part, int mine, int parts, int64_t dr
     for (int64_t t = 0; t < list.n; t++) {
         if (sh.tensors[t].sums == 0 || list.items[t].layer > 0)
             continue;
-        if ((!wanted_whole() && (t + drawn) % COVERED != 0) || n++ % parts != mine)
+        if ((!wanted_whole() && (t + drawn) % (2 * COVERED) != 0) || n++ % parts != mine)
             continue;
         rig_unsummed = t;
         if (!layout_differs(part, partial[i].model, &l, true, text))
