@@ -534,7 +534,8 @@ static int local_cancel(struct sched *s, const char *id, struct err *err)
 }
 
 /* Returns why a job ends. After the end of an execution r->stop is STOP_NONE, and the state shows
- * why. */
+ * why, also while the next execution begins: its keeper has claimed the job then, and records only
+ * after the start of the batch process that it runs. */
 static enum sched_end end_of(const struct local_rec *r)
 {
     switch ((enum local_stop)r->stop) {
@@ -545,6 +546,8 @@ static enum sched_end end_of(const struct local_rec *r)
     case STOP_SHUTDOWN: return SCHED_END_REQUEUED;
     case STOP_NONE: break;
     }
+    if (r->keeper.pid != 0)
+        return SCHED_END_NONE;
     if (r->state == SCHED_CANCELLED)
         return str_starts(r->reason, "preempted") ? SCHED_END_PREEMPTED : SCHED_END_CANCELLED;
     return r->state == SCHED_TIME_LIMIT ? SCHED_END_TIME_LIMIT

@@ -268,6 +268,40 @@ static void test_restarted_machine(void **state)
     assert_string_equal(conform_read("unclaimed.log"), "ran\n");
 }
 
+static enum sched_end ending_of(const struct conform_job *j)
+{
+    struct sched_ending ending = {.why = SCHED_END_UNKNOWN};
+    sched_ending(conform.s, j->id, &ending, NULL);
+    return ending.why;
+}
+
+/* A requeued job whose keeper has started the batch process, and not yet recorded that: the batch
+ * process that asks is not told of the requeue before. */
+static void test_begins_again(void **state)
+{
+    struct proc_id me = proc_identify(getpid());
+    struct local_rec waits = {.state = SCHED_REQUEUED, .restarts = 1, .requeue = true,
+                              .starting_at = clock_wall_s()};
+    enum sched_end told[3];
+    (void)state;
+    struct conform_job j = planted(1006, "beginsagain", "exit 0", waits);
+    told[0] = ending_of(&j);
+    struct local_rec r = record(&j);
+    r.boot = clock_boot_id();
+    r.guard = r.keeper = me;
+    assert_int_equal(local_rec_save(&spool, &r, NULL), 0);
+    told[1] = ending_of(&j);
+    r.stop = STOP_REQUEUE;
+    assert_int_equal(local_rec_save(&spool, &r, NULL), 0);
+    told[2] = ending_of(&j);
+    local_rec_settle(&r, true, clock_wall_s(), &spool.texts);
+    r.state = SCHED_CANCELLED;
+    assert_int_equal(local_rec_save(&spool, &r, NULL), 0);
+    assert_int_equal(told[0], SCHED_END_REQUEUED);
+    assert_int_equal(told[1], SCHED_END_NONE);
+    assert_int_equal(told[2], SCHED_END_REQUEUED);
+}
+
 /* ---- killed submitters ---- */
 
 /* Submit in a child that is killed after `after_us`, or right after it returned (negative). */
@@ -548,9 +582,9 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_teardown(test_##name, conform_cancel_all)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decide), cmocka_unit_test(test_settle), TEST(killed_submitters),
-        TEST(killed_keepers), TEST(restarted_machine), TEST(job_outlives_submitting_job),
-        TEST(cannot_start), TEST(damaged_record), TEST(full_disk), TEST(waiting_reasons),
-        cmocka_unit_test(test_settings),
+        TEST(killed_keepers), TEST(restarted_machine), TEST(begins_again),
+        TEST(job_outlives_submitting_job), TEST(cannot_start), TEST(damaged_record),
+        TEST(full_disk), TEST(waiting_reasons), cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests_name("sched local", tests, setup, teardown);
 }
