@@ -89,22 +89,21 @@ static int ended_print(const struct launch *l, const struct run_state *state, co
 static int done_cancel(const struct launch *l, struct sched *s, const struct run_state *state,
                        bool json, bool dry, struct err *err)
 {
-    char job[SCHED_ID_BYTES];
-    enum sched_state now;
-    int rc = control_left_over(l, s, state, job, &now, err);
+    struct control_left left;
+    int rc = control_left_over(l, s, state, &left, err);
     if (rc < 0)
         return err_context(err, "run %s is done, and whether a job of it is left cannot be asked",
                            state->name);
-    if (!job[0])
+    if (!left.id[0])
         return err_set(err, ERR_NO, "run %s is done: there is nothing to cancel", state->name);
     if (l->wrapped)
         return err_set(
             err, ERR_NO,
             "run %s is done, but its job %s is %s at the scheduler: end it by 'scancel %s'",
-            state->name, job, sched_state_name(now), job);
-    if (!dry && (rc = sched_cancel(s, job, err)) < 0)
+            state->name, left.id, sched_state_name(left.state), left.handle);
+    if (!dry && (rc = sched_cancel(s, left.id, err)) < 0)
         return rc;
-    return ended_print(l, state, job, json, dry, err);
+    return ended_print(l, state, left.id, json, dry, err);
 }
 
 int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

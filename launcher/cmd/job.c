@@ -93,7 +93,8 @@ static int look(struct job *j, bool *live, struct sched_job *out, struct err *er
     if (job && strcmp(job->token, j->token) != 0)
         job = NULL;
     *out = job ? *job : (struct sched_job){.state = SCHED_UNKNOWN, .exit_code = -1};
-    out->id = out->token = out->name = out->reason = ""; /* these texts are freed with the list */
+    out->id = out->token = out->name = out->reason = out->run = "";
+    out->handle = NULL; /* these texts are freed with the list */
     *live = job && !sched_state_ended(job->state);
     sched_jobs_release(&jobs);
     return rc;

@@ -160,6 +160,9 @@ struct sched_spec {
 
 struct sched_job {
     const char *id;
+    /* Names this job alone for the scheduler's own commands: "12_3" for a task of an array, one of
+     * whose tasks has the array's id; NULL: the id does. */
+    const char *handle;
     const char *token; /* "" if the job was not submitted through this interface */
     const char *name;
     enum sched_state state;

@@ -128,6 +128,7 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
     char run[ID_TEXT_BYTES];
     *out = (struct sched_job){
         .id = arena_strdup(arena, j->id),
+        .handle = arena_strdup(arena, j->handle),
         .token = arena_strdup(arena, slurm_token(j->comment)),
         .name = arena_strdup(arena, j->name),
         .reason = arena_strdup(arena, reason_of(j, state)),
@@ -143,7 +144,7 @@ static int job_convert(const struct slurm_job *j, double now, struct arena *aren
         .exit_code = status < 0 || status & 0x7f ? -1 : status >> 8 & 0xff,
         .exit_signal = status < 0 ? 0 : status & 0x7f,
         .once = !j->requeue};
-    bool all = out->id && out->token && out->name && out->reason && out->run;
+    bool all = out->id && out->handle && out->token && out->name && out->reason && out->run;
     return all ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 

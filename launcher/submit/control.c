@@ -127,23 +127,24 @@ static bool is_left(const struct sched_job *job, const struct run_state *state)
 }
 
 /* Looks for a left-over job among those that the log names. */
-static int left_look(struct sched *s, const struct run_state *state, char id[SCHED_ID_BYTES],
-                     enum sched_state *job_state, struct err *err)
+static int left_look(struct sched *s, const struct run_state *state, struct control_left *left,
+                     struct err *err)
 {
     const struct run_attempt *last = newest(state);
     const char *ids[] = {last ? last->job_id : "", state->job_id, state->after_job};
     struct sched_jobs jobs = {0};
     int rc = 0;
-    id[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LEN(ids) && !id[0]; i++) {
+    left->id[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(ids) && !left->id[0]; i++) {
         if (!ids[i][0] || (i > 0 && strcmp(ids[i], ids[0]) == 0))
             continue;
         if ((rc = sched_look(s, ids[i], &jobs, err)) < 0)
             break;
         const struct sched_job *job = sched_jobs_find(&jobs, ids[i]);
         if (job && is_left(job, state)) {
-            snprintf(id, SCHED_ID_BYTES, "%s", ids[i]);
-            *job_state = job->state;
+            snprintf(left->id, sizeof left->id, "%s", ids[i]);
+            snprintf(left->handle, sizeof left->handle, "%s", job->handle ? job->handle : ids[i]);
+            left->state = job->state;
         }
     }
     sched_jobs_release(&jobs);
@@ -151,7 +152,7 @@ static int left_look(struct sched *s, const struct run_state *state, char id[SCH
 }
 
 int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
-                      char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err)
+                      struct control_left *left, struct err *err)
 {
     enum run_next next = run_state_next(state, &l->budget, NULL);
     bool over = next == RUN_NEXT_DONE || next == RUN_NEXT_FAILED || next == RUN_NEXT_CANCELLED ||
@@ -159,8 +160,8 @@ int control_left_over(const struct launch *l, struct sched *s, const struct run_
     double begun_s = clock_mono_s(),
            left_s = LEFT_WAIT_S - fabs(clock_wall_s() - state->last_event_at);
     int rc = 0;
-    id[0] = '\0';
-    while (over && s && (rc = left_look(s, state, id, job_state, err)) == 0 && id[0] &&
+    left->id[0] = '\0';
+    while (over && s && (rc = left_look(s, state, left, err)) == 0 && left->id[0] &&
            clock_mono_s() - begun_s < left_s)
         clock_sleep_s(LEFT_LOOK_S);
     return rc;
@@ -170,18 +171,18 @@ int control_left_over_check(const struct launch *l, struct sched *s, const struc
                             struct err *err)
 {
     const char *name = state->name[0] ? state->name : l->run_id;
-    char job[SCHED_ID_BYTES], how[LIMIT_NAME_BYTES + 32];
-    enum sched_state now;
-    int rc = control_left_over(l, s, state, job, &now, err);
+    char how[LIMIT_NAME_BYTES + 32];
+    struct control_left left;
+    int rc = control_left_over(l, s, state, &left, err);
     if (rc < 0)
         return err_context(err, "whether a job of run '%s' lives cannot be asked", name);
-    if (!job[0])
+    if (!left.id[0])
         return 0;
     snprintf(how, sizeof how, l->wrapped ? "scancel %s" : "reel cancel %s",
-             l->wrapped ? job : name);
+             l->wrapped ? left.handle : name);
     return err_set(err, ERR_NO,
                    "run '%s' is %s, but its job %s is %s at the scheduler: end it by '%s'", name,
-                   run_state_word(state, &l->budget), job, sched_state_name(now), how);
+                   run_state_word(state, &l->budget), left.id, sched_state_name(left.state), how);
 }
 
 /* ---- the owner's requests ---- */

@@ -44,11 +44,16 @@ enum control_life { CONTROL_DEAD, CONTROL_UNSURE, CONTROL_LIVES };
 int control_lives(const struct launch *l, struct sched *s, const struct run_state *state,
                   enum control_life *life, char what[STATE_TEXT_BYTES], struct err *err);
 
-/* Finds a job that waits or runs at the scheduler though the log says that the run is over. `id` is
- * "" if there is none; otherwise *job_state is its state. If the run's end was recorded only
- * seconds ago, it waits for the job's end, because an agent records the end before its job ends. */
+struct control_left {
+    char id[SCHED_ID_BYTES];     /* "": there is no such job */
+    char handle[SCHED_ID_BYTES]; /* names it for the scheduler's own commands (sched_job) */
+    enum sched_state state;
+};
+/* Finds a job that waits or runs at the scheduler though the log says that the run is over. If the
+ * run's end was recorded only seconds ago, it waits for the job's end, because an agent records the
+ * end before its job ends. */
 int control_left_over(const struct launch *l, struct sched *s, const struct run_state *state,
-                      char id[SCHED_ID_BYTES], enum sched_state *job_state, struct err *err);
+                      struct control_left *left, struct err *err);
 /* Fails with ERR_NO if control_left_over finds a job; the error names the job and the command that
  * ends it. */
 int control_left_over_check(const struct launch *l, struct sched *s, const struct run_state *state,
