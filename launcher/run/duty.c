@@ -189,6 +189,7 @@ void duty_end(struct duty *d)
 /* Requeues this process's own job. Returns whether the scheduler accepted that. */
 static bool requeue(struct duty *d)
 {
+    char job[SCHED_ID_BYTES + 8];
     struct err err = {0};
     struct quest q = quest_begin("to requeue the job");
     int rc;
@@ -201,7 +202,10 @@ static bool requeue(struct duty *d)
         d->requeued_mono = clock_mono_s();
         return true;
     }
-    log_msg(LOG_WARN, "cannot requeue job %s: %s", d->self.id, err.text);
+    snprintf(job, sizeof job, "job %s ", d->self.id);
+    /* Most refusals name the job and say what it may not. */
+    bool named = str_starts(err.text, job);
+    log_msg(LOG_WARN, "%s%s%s", named ? "" : "cannot requeue ", named ? "" : job, err.text);
     event_vain(d, &q, rc != ERR_FULL && rc != ERR_TEMP && rc != ERR_BUSY, &err);
     return false;
 }
