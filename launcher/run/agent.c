@@ -299,6 +299,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
+        node_agents_wake(a->nodes);
         agent_kill_look(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",

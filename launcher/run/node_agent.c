@@ -27,10 +27,12 @@ enum { LOOK_EVERY_MS = 250, WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20, LOG_BYT
 /* The pause between two looks for numbered ranks is LOOK_PART of the time since the start, and at
  * most LOOK_SELDOM_S. */
 static const double LOOK_PART = 0.1, LOOK_SELDOM_S = 5;
-static const double TELL_EVERY_S = 1, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
+static const double TELL_EVERY_S = 1, WAKE_S = 0.4, SILENT_S = 2, STARTING_S = 60, END_WAIT_S = 10,
                     FREE_WAIT_S = 3, END_LOOK_S = 0.1;
-/* A node agent prints this text and its node's name as a line of the step's log. */
-static const char LISTENS[] = "listens: ";
+/* A node agent prints this text, its node's name, and AT_STEP with the name of its step, as a line
+ * of the step's log. */
+static const char LISTENS[] = "listens: ", AT_STEP[] = " in step ";
+enum { STEPS_MOST = 8 };
 
 extern char **environ;
 
@@ -274,7 +276,9 @@ static void listens_say(void)
 {
     char line[LIMIT_NAME_BYTES];
     struct err err = {0};
-    snprintf(line, sizeof line, "%s%s\n", LISTENS, node_name());
+    const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
+    snprintf(line, sizeof line, "%s%.64s%s%.16s.%.16s\n", LISTENS, node_name(), AT_STEP,
+             job ? job : "", step ? step : "");
     if (file_write_all(STDOUT_FILENO, line, strlen(line), "the step's log", &err) < 0)
         log_msg(LOG_WARN, "the batch agent does not learn at once that this node listens: %s",
                 err.text);
@@ -340,6 +344,7 @@ struct node_agents {
     struct str silent;
     double started_mono, told_mono; /* when the step started; when the batch agent first passed a
                                      * notice on, 0: not yet */
+    bool woken;             /* the scheduler was asked to continue the node agents */
     bool gone, ended;       /* the step has ended by itself; it was asked to end */
     struct arena arena;
 };
@@ -379,14 +384,18 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
                : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-/* Finds the nodes' names in Slurm's environment. If they are not known, no node counts as having
- * reported. */
+/* Finds the nodes' names in Slurm's environment, of all components of a heterogeneous job. If they
+ * are not known, no node counts as having reported. */
 static void names_find(struct node_agents *n)
 {
-    const char *list = getenv("SLURM_JOB_NODELIST");
+    struct str all = STR_INIT;
     struct err err = {0};
-    if (hosts_expand(list ? list : "", &n->arena, &n->names, &n->n_names, &err) < 0)
+    const char *list;
+    for (int i = 0; (list = hosts_of_job(i)); i++)
+        str_addf(&all, "%s%s", i ? "," : "", list);
+    if (hosts_expand(all.p, &n->arena, &n->names, &n->n_names, &err) < 0)
         log_msg(LOG_WARN, "which nodes are to tell their ranks is not known: %s", err.text);
+    str_release(&all);
 }
 
 int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
@@ -494,11 +503,57 @@ static bool silent_listen(const struct node_agents *n)
     bool all = n->n_names > 0 && file_read(n->log_path, LOG_BYTES, &log, NULL) == 0 && log.len;
     for (size_t i = 0; all && i < n->n_names; i++)
         if (n->names[i]) {
-            snprintf(line, sizeof line, "%s%s\n", LISTENS, n->names[i]);
+            snprintf(line, sizeof line, "%s%s%s", LISTENS, n->names[i], AT_STEP);
             all = strstr(log.p, line) != NULL;
         }
     str_release(&log);
     return all;
+}
+
+/* Adds the name of the step of this node's agent, as its line in the log says, unless it is
+ * there. */
+static void step_add(struct node_agents *n, const char *log, const char *node,
+                     const char *ids[STEPS_MOST + 1], size_t *n_ids)
+{
+    char line[LIMIT_NAME_BYTES];
+    snprintf(line, sizeof line, "%s%s%s", LISTENS, node, AT_STEP);
+    const char *at = strstr(log, line);
+    if (!at || *n_ids == STEPS_MOST)
+        return;
+    at += strlen(line);
+    const char *id = arena_printf(&n->arena, "%.*s", (int)strcspn(at, "\n"), at);
+    for (size_t i = 0; id && i < *n_ids; i++)
+        if (strcmp(ids[i], id) == 0)
+            return;
+    if (id)
+        ids[(*n_ids)++] = id;
+}
+
+/* Requests that the scheduler continue the node agents of silent nodes, which may have been
+ * stopped. A process that runs does not notice that signal. Returns false if none of them listens
+ * yet. */
+static bool silent_continue(struct node_agents *n)
+{
+    struct str log = STR_INIT;
+    const char *ids[STEPS_MOST + 1] = {NULL};
+    size_t n_ids = 0;
+    struct err err = {0};
+    file_read(n->log_path, LOG_BYTES, &log, NULL); /* of one that cannot be read nothing is found */
+    for (size_t i = 0; i < n->n_names; i++)
+        if (n->names[i])
+            step_add(n, log.p, n->names[i], ids, &n_ids);
+    str_release(&log);
+    if (n_ids > 0 && sched_step_reach(n->step, ids, SIGCONT, &err) < 0)
+        log_msg(LOG_WARN, "the node agents are not continued by the scheduler: %s", err.text);
+    return n_ids > 0;
+}
+
+void node_agents_wake(struct node_agents *n)
+{
+    if (!n || n->woken || n->ended || n->told_mono == 0 || clock_mono_s() - n->told_mono < WAKE_S)
+        return;
+    silent_find(n);
+    n->woken = !n->silent.len || silent_continue(n);
 }
 
 /* Tells whether there are silent nodes and srun may signal their node agents. The signal would kill

@@ -19,6 +19,8 @@
  *              once, writes the event `ranks_told`, and goes on looking for more ranks: a trainer
  *              that starts up may not have its handler yet. On its own host the batch agent signals
  *              the ranks too
+ *     if some node has not reported within half a second, the batch agent has Slurm itself send
+ *              SIGCONT to the node agents' step, because somebody may have stopped them
  *     if some node has not reported within two seconds, or the notice file cannot be written, srun
  *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
  *              signals. When it can handle signals, a node agent says so in the step's log, which
@@ -73,6 +75,9 @@ const char *node_agents_shared(const struct node_agents *n);
  * in time, so that srun was used for them: "n1,n3"; "": none. The text is borrowed until the next
  * call. */
 const char *node_agents_tell(struct node_agents *n);
+/* Has node agents continued that may have been stopped, if some node has not reported soon after a
+ * notice; call it often. NULL is fine. */
+void node_agents_wake(struct node_agents *n);
 /* Asks the node agents to end, and waits until they have ended, or until one has reported a notice.
  * Returns true if each node agent has handled the signals that the scheduler had sent it before.
  * The result of node_agents_heard is then final. */

@@ -34,7 +34,7 @@ struct process {
     int64_t start;      /* start time; with pid it identifies the process, see base/process.h */
     struct str numbers; /* "RANK=3\n...", "" for a process that is no rank */
     char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
-    bool agent;         /* a node agent and not a process of the trainer */
+    enum { STRANGER, NAMELESS, OURS, AGENT } kind; /* NAMELESS: see is_nameless */
     bool left_out, first, launcher;
 };
 
@@ -55,39 +55,50 @@ static bool environ_is(const struct str *environ_text, const char *name, const c
     return found && strcmp(found, value) == 0;
 }
 
-/* OURS: the processes with the trainer's id. BARE: those without an id in the steps of this job,
- * but for the step of this process. */
-enum which { OURS, BARE };
+/* TRAINER: the trainer's processes. BARE: those in the steps of this job that have no id, but for
+ * the step of this process. */
+enum which { TRAINER, BARE };
+
+/* Tells whether no id is in the environment. Such a process belongs to the trainer if the process
+ * that started it does, for its environment may have been cleared (env -i, sudo). */
+static bool is_nameless(const struct str *environ_text)
+{
+    return !environ_get(environ_text, RANKS_VARIABLE) &&
+           !environ_get(environ_text, RANKS_AGENT_VARIABLE);
+}
 
 static bool is_bare(const struct str *environ_text)
 {
     const char *job = getenv("SLURM_JOB_ID"), *own_step = getenv("SLURM_STEP_ID"),
                *step = environ_get(environ_text, "SLURM_STEP_ID");
     return job && environ_is(environ_text, "SLURM_JOB_ID", job) && step &&
-           !(own_step && strcmp(step, own_step) == 0) &&
-           !environ_get(environ_text, RANKS_VARIABLE) &&
-           !environ_get(environ_text, RANKS_AGENT_VARIABLE);
+           !(own_step && strcmp(step, own_step) == 0);
 }
 
 /* Fills in what the process's environment contains. The rank variables are put into a fixed order,
- * because shells change the order of what they export. Returns false for a process of another
- * trainer. */
+ * because shells change the order of what they export. Returns false for a process that can be
+ * none of the trainer's. */
 static bool environ_look(struct process *p, enum which which, const char *trainer_id)
 {
     struct str text = STR_INIT;
     bool readable = proc_read(p->pid, "environ", &text);
-    bool ours = readable && (which == BARE ? is_bare(&text)
-                                           : environ_is(&text, RANKS_VARIABLE, trainer_id));
+    bool nameless = readable && is_nameless(&text);
+    if (environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id))
+        p->kind = AGENT;
+    else if (which == TRAINER ? environ_is(&text, RANKS_VARIABLE, trainer_id)
+                              : nameless && is_bare(&text))
+        p->kind = OURS;
+    else
+        p->kind = nameless ? NAMELESS : STRANGER;
     /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
-    bool step = ours && environ_get(&text, "SLURM_STEP_ID");
-    p->agent = readable && environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id);
-    const char *node = ours || p->agent ? environ_get(&text, "SLURMD_NODENAME") : NULL, *value;
+    bool step = environ_get(&text, "SLURM_STEP_ID");
+    const char *node = environ_get(&text, "SLURMD_NODENAME"), *value;
     snprintf(p->node, sizeof p->node, "%s", node ? node : "");
-    for (const char *const *v = rank_variables; ours && *v; v++)
+    for (const char *const *v = rank_variables; p->kind != STRANGER && *v; v++)
         if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
             str_addf(&p->numbers, "%s=%s\n", *v, value);
     str_release(&text);
-    return ours || p->agent;
+    return p->kind != STRANGER;
 }
 
 /* Tells whether the signal is in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status,
@@ -158,17 +169,38 @@ static enum hearing hearing_of(pid_t pid, int signo)
 
 static bool is_heard(pid_t pid, int signo) { return hearing_of(pid, signo) == HANDLES; }
 
+/* Tells whether the process's program has one of these names, each with a newline behind it. */
+static bool is_program(pid_t pid, const char *const *names)
+{
+    struct str text = STR_INIT;
+    bool is = false;
+    if (proc_read(pid, "comm", &text))
+        for (const char *const *name = names; *name; name++)
+            is |= strcmp(text.p, *name) == 0;
+    str_release(&text);
+    return is;
+}
+
 /* Tells whether this is a program that starts ranks and ends at a signal. */
 static bool is_starter(pid_t pid)
 {
     static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
-    struct str text = STR_INIT;
-    bool starter = false;
-    if (proc_read(pid, "comm", &text))
-        for (const char *const *name = names; *name; name++)
-            starter |= strcmp(text.p, *name) == 0;
-    str_release(&text);
-    return starter;
+    return is_program(pid, names);
+}
+
+/* Tells whether this process is a shell; one that runs a script has the script's name. */
+static bool is_shell(pid_t pid)
+{
+    static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", NULL};
+    char link[64], exe[LIMIT_PATH_BYTES];
+    snprintf(link, sizeof link, "/proc/%ld/exe", (long)pid);
+    ssize_t n = readlink(link, exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    const char *slash = strrchr(exe, '/');
+    for (const char *const *name = names; slash && *name; name++)
+        if (strcmp(slash + 1, *name) == 0)
+            return true;
+    return false;
 }
 
 static struct process *find(struct process *list, size_t n, pid_t pid)
@@ -212,9 +244,100 @@ static bool is_elsewhere(const struct process *list, size_t n, const struct proc
     if (!own_node || !p->node[0] || strcmp(p->node, own_node) == 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (list[i].agent && strcmp(list[i].node, p->node) == 0)
+        if (list[i].kind == AGENT && strcmp(list[i].node, p->node) == 0)
             return true;
     return false;
+}
+
+/* Tells whether each line of these numbers is among the others. */
+static bool is_part(const char *numbers, const char *others)
+{
+    for (size_t n; *numbers; numbers += n) {
+        const char *at = others;
+        n = strcspn(numbers, "\n") + 1;
+        while (*at && strncmp(at, numbers, n) != 0)
+            at += strcspn(at, "\n") + 1;
+        if (!*at)
+            return false;
+    }
+    return true;
+}
+
+/* Writes the number of the step of this job whose step daemon shows this text in place of its
+ * arguments: "slurmstepd: [83.0]", in a component of a heterogeneous job "[83+1.0]"; "" for another
+ * job's, and for a step without a number, such as "batch". */
+static void step_of(const struct str *arguments, char step[LIMIT_NAME_BYTES])
+{
+    const char *job = getenv("SLURM_JOB_ID"), *end = arguments->p + arguments->len;
+    char begin[LIMIT_NAME_BYTES];
+    step[0] = '\0';
+    snprintf(begin, sizeof begin, "[%s", job ? job : "?");
+    for (const char *p = arguments->p; p < end; p += strlen(p) + 1) {
+        const char *at = strstr(p, begin);
+        at = at ? at + strlen(begin) : "";
+        if (*at == '+')
+            at += 1 + strspn(at + 1, "0123456789");
+        if (*at == '.')
+            snprintf(step, LIMIT_NAME_BYTES, "%.*s", (int)strspn(at + 1, "0123456789"), at + 1);
+    }
+}
+
+/* Tells whether this process is the step daemon of a numbered step of this job, but not of this
+ * process's own step. */
+static bool is_step_daemon(pid_t pid)
+{
+    static const char *const names[] = {"slurmstepd\n", NULL};
+    const char *own_step = getenv("SLURM_STEP_ID");
+    struct str text = STR_INIT;
+    char step[LIMIT_NAME_BYTES] = "";
+    if (is_program(pid, names) && proc_read(pid, "cmdline", &text))
+        step_of(&text, step);
+    str_release(&text);
+    return step[0] && !(own_step && strcmp(step, own_step) == 0);
+}
+
+/* Tells whether a step daemon started this process, which then is a task of the step, and the step
+ * is the trainer's: another of its tasks here has the trainer's id, or BARE steps are looked
+ * for. */
+static bool is_task(const struct process *list, size_t n, const struct process *p, enum which which)
+{
+    bool ours = which == BARE;
+    for (size_t i = 0; i < n && !ours; i++)
+        ours = list[i].kind == OURS && list[i].parent == p->parent;
+    return ours && is_step_daemon(p->parent);
+}
+
+/* Makes a process without an id one of the trainer's, under another or as a task of its step. Its
+ * numbers are those of the process that started it, unless it has others. A task whose environment
+ * was cleared has its process id as its number. */
+static bool adopt(struct process *list, size_t n, struct process *p, enum which which)
+{
+    const struct process *parent = find(list, n, p->parent);
+    bool below = parent && parent->kind == OURS;
+    if (!below && !is_task(list, n, p, which))
+        return false;
+    p->kind = OURS;
+    if (below && is_part(p->numbers.p, parent->numbers.p)) {
+        str_clear(&p->numbers);
+        str_add(&p->numbers, parent->numbers.p);
+    } else if (!p->numbers.len) {
+        str_addf(&p->numbers, "TASK=%ld\n", (long)p->pid);
+    }
+    if (below && !p->node[0])
+        snprintf(p->node, sizeof p->node, "%s", parent->node);
+    return true;
+}
+
+/* Adopts all that belong to the trainer; a process may be listed before the one that started it. */
+static void nameless_adopt(struct process *list, size_t n, enum which which)
+{
+    bool more = true;
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < n; i++)
+            if (list[i].kind == NAMELESS)
+                more |= adopt(list, n, &list[i], which);
+    }
 }
 
 /* Removes from the list all but the trainer's processes on this node. */
@@ -223,7 +346,7 @@ static void own_keep(struct process *list, size_t *n)
     const char *own_node = getenv("SLURMD_NODENAME");
     size_t kept = 0;
     for (size_t i = 0; i < *n; i++)
-        list[i].left_out = list[i].agent || is_elsewhere(list, *n, &list[i], own_node);
+        list[i].left_out = list[i].kind != OURS || is_elsewhere(list, *n, &list[i], own_node);
     for (size_t i = 0; i < *n; i++)
         if (list[i].left_out)
             str_release(&list[i].numbers);
@@ -250,8 +373,10 @@ static int processes_read(enum which which, const char *trainer_id, struct proce
             str_release(&p.numbers);
     }
     free(rows);
-    if (list)
+    if (list) {
+        nameless_adopt(list, *n, which);
         own_keep(list, n);
+    }
     *out = list;
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
@@ -298,32 +423,33 @@ static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[L
     return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
 }
 
-/* Signals a listed process, once. If its pid is that of another process by now, no signal is
- * sent. */
-static void tell(const struct process *p, int signo, struct ranks_told *told)
+/* Signals a listed process, once. If its pid is that of another process by now, no signal is sent.
+ * Returns whether the process has been signalled, now or before. */
+static bool tell(const struct process *p, int signo, struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
     char path[LIMIT_PATH_BYTES];
     for (size_t i = 0; i < told->n_pids; i++)
         if (is_same(told->pids[i], pid))
-            return;
+            return true;
     enum hearing hearing = hearing_of(p->pid, signo);
     if (hearing == DEAF) {
         told->deaf++;
         told->deaf_pid = p->pid;
     }
     if (hearing != HANDLES)
-        return;
+        return false;
     struct proc_id *grown = realloc(told->pids, (told->n_pids + 1) * sizeof *grown);
     told->pids = grown ? grown : told->pids;
     if (!grown) /* out of memory to remember the process: the next call signals it */
-        return;
+        return false;
     enum claim whose = claim(told, pid, path);
     if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && proc_signal(pid, signo, NULL) < 0))
-        return;
+        return false;
     if (whose == CLAIM_OURS && told->shared)
         mkdir(path, 0777);
     told->pids[told->n_pids++] = pid;
+    return true;
 }
 
 static void list_free(struct process *list, size_t n)
@@ -336,6 +462,33 @@ static void list_free(struct process *list, size_t n)
 static bool is_rank(const struct process *p)
 {
     return p->first && !p->launcher;
+}
+
+/* Tells whether there are shells only between this process and the rank, which is one too. */
+static bool is_under_shells(struct process *list, size_t n, const struct process *p,
+                            const struct process *rank)
+{
+    const struct process *above = find(list, n, p->parent);
+    for (size_t depth = 0; above && is_shell(above->pid) && depth < n; depth++) {
+        if (above == rank)
+            return true;
+        above = find(list, n, above->parent);
+    }
+    return false;
+}
+
+/* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
+ * signalled in its place. */
+static void rank_tell(struct process *list, size_t n, const struct process *rank, int signo,
+                      struct ranks_told *told)
+{
+    int64_t deaf = told->deaf;
+    bool heard = false;
+    tell(rank, signo, told);
+    for (size_t i = 0; told->deaf > deaf && i < n; i++)
+        if (is_under_shells(list, n, &list[i], rank) && hears_first(list, n, &list[i], signo))
+            heard |= tell(&list[i], signo, told);
+    told->deaf = heard ? deaf : told->deaf;
 }
 
 /* Records that numbered ranks were seen, because a later look may find them ended. */
@@ -356,7 +509,7 @@ static int ranks_read(const char *trainer_id, struct ranks_told *told, struct pr
                       size_t *n, struct err *err)
 {
     bool seen = false;
-    int rc = processes_read(OURS, trainer_id, list, n, err);
+    int rc = processes_read(TRAINER, trainer_id, list, n, err);
     if (rc < 0)
         return rc;
     classify(*list, *n);
@@ -402,7 +555,7 @@ static int bare_tell(const char *trainer_id, int signo, struct ranks_told *told,
     classify(list, n);
     for (size_t i = 0; i < n; i++)
         if (is_rank(&list[i]))
-            tell(&list[i], signo, told);
+            rank_tell(list, n, &list[i], signo, told);
     told->bare |= told->n_pids > 0 || told->deaf > 0;
     list_free(list, n);
     return 0;
@@ -419,7 +572,9 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
         return rc;
     told->deaf = 0;
     for (size_t i = 0; i < n; i++)
-        if (told->numbered ? is_rank(&list[i]) : hears_first(list, n, &list[i], signo))
+        if (told->numbered && is_rank(&list[i]))
+            rank_tell(list, n, &list[i], signo, told);
+        else if (!told->numbered && hears_first(list, n, &list[i], signo))
             tell(&list[i], signo, told);
     if (told->bare || (!told->numbered && !told->n_pids && !told->deaf))
         rc = bare_tell(trainer_id, signo, told, err);
@@ -443,7 +598,7 @@ int64_t ranks_count(const char *trainer_id)
     struct process *list;
     size_t n;
     int64_t ranks = 0;
-    if (processes_read(OURS, trainer_id, &list, &n, NULL) < 0)
+    if (processes_read(TRAINER, trainer_id, &list, &n, NULL) < 0)
         return -1;
     classify(list, n);
     for (size_t i = 0; i < n; i++)

@@ -7,11 +7,15 @@
  * processes that handle the signal are signalled, except srun and mpirun. But if there were
  * numbered ranks and they have ended, no process is signalled: only their launcher is left, which
  * may have ranks on other nodes that still save. A process without a handler for the signal would
- * die of it, so it gets no signal.
+ * die of it, so it gets no signal. Where such a rank is a shell, the process that it started and
+ * that handles the signal is signalled in its place.
  *
- * A rank may lack the id, because srun --export or a container passes on another environment. Where
- * no process can be signalled by the rules above, the ranks in the steps of this Slurm job that
- * have no id are: SLURM_JOB_ID and SLURM_STEP_ID suffice, which slurmstepd sets itself.
+ * A rank may lack the id, because srun --export, a container or env -i passes on another
+ * environment. A process without an id is the trainer's if the process that started it is, or if a
+ * step daemon (slurmstepd) started it beside one of the trainer's. A task that has no rank variable
+ * either is a rank. Where no process can be signalled by the rules above, the ranks in the numbered
+ * steps of this Slurm job that have no id are: those with SLURM_JOB_ID and SLURM_STEP_ID, which
+ * slurmstepd sets itself, and those that the step's daemon started.
  *
  * Where several nodes of a cluster share one machine, a rank belongs to the node that its
  * SLURMD_NODENAME names. Another node's ranks are left to that node's agent, if its process is

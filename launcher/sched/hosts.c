@@ -210,3 +210,13 @@ void hosts_fold(const char *const *names, size_t n, struct str *out)
     }
     free(v);
 }
+
+const char *hosts_of_job(int component)
+{
+    const char *size = getenv("SLURM_HET_SIZE");
+    char name[64];
+    if (!size || !*size)
+        return component == 0 ? getenv("SLURM_JOB_NODELIST") : NULL;
+    snprintf(name, sizeof name, "SLURM_JOB_NODELIST_HET_GROUP_%d", component);
+    return getenv(name);
+}

@@ -29,6 +29,11 @@ int hosts_remove(const char **names, size_t *n, const char *without, struct aren
  * end share brackets. A name that occurs twice is written once. */
 void hosts_fold(const char *const *names, size_t n, struct str *out);
 
+/* Returns the list of the nodes of this process's Slurm job, from its environment: of this
+ * component of a heterogeneous job, counted from 0; any other job has one. NULL: there is no such
+ * component. */
+const char *hosts_of_job(int component);
+
 int hosts_compare(const char *a, const char *b); /* compares like strcmp, in natural order */
 
 #endif

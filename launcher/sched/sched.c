@@ -334,6 +334,17 @@ int sched_step_signal(struct sched_step *step, int signo, struct err *err)
     return step->ops->step_signal(step, signo, err);
 }
 
+int sched_step_reach(struct sched_step *step, const char *const *ids, int signo, struct err *err)
+{
+    int rc;
+    if ((rc = check_signal(signo, err)) < 0)
+        return rc;
+    if (!step->ops->step_reach)
+        return err_set(err, ERR_STATE, "'%s' signals a step's first process only",
+                       step->ops->kind);
+    return step->ops->step_reach(step, ids, signo, err);
+}
+
 void sched_step_free(struct sched_step *step)
 {
     if (step)

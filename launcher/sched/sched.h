@@ -248,8 +248,8 @@ struct sched_step_spec {
     const char *cwd;         /* NULL: the caller's folder */
     const char *log_path;    /* stdout and stderr, appended; NULL: /dev/null */
     int ranks;               /* 1 or more; see sched_ops.starts_ranks */
-    /* One rank runs on every node of the allocation, beside other steps; `ranks` and `cores` are
-     * ignored. */
+    /* One rank runs on every node of the allocation, in all components of a heterogeneous job,
+     * beside other steps; `ranks` and `cores` are ignored. */
     bool per_node;
     int nodes; /* number of nodes to use; 0: all of the allocation, if there are that many ranks */
     const char *exclude;     /* nodes of the allocation not to use, "n1,n3"; NULL: none */
@@ -317,6 +317,8 @@ struct sched_ops {
     int (*step_poll)(struct sched_step *step, double wait_s, struct sched_step_status *out,
                      struct err *err);
     int (*step_signal)(struct sched_step *step, int signo, struct err *err);
+    /* NULL: the scheduler does not reach a step's processes by itself. */
+    int (*step_reach)(struct sched_step *step, const char *const *ids, int signo, struct err *err);
     void (*step_free)(struct sched_step *step);
     /* NULL: nodes are never lost. */
     int (*lost_node)(struct sched *s, const char *nodes, const struct sched_loss *loss,
@@ -407,6 +409,11 @@ int sched_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
                     struct err *err);
 /* Signals the step's first process. Has no effect after it has ended. */
 int sched_step_signal(struct sched_step *step, int signo, struct err *err);
+/* Requests that the scheduler itself signal all processes of a step, which arrives even if the
+ * step's first process is stopped or has ended. ids: the step's names at the scheduler ("83.1"; a
+ * heterogeneous job has several), NULL-terminated. Does not wait for the scheduler. ERR_STATE: this
+ * scheduler cannot; ERR_BUSY: an earlier request is not answered yet. */
+int sched_step_reach(struct sched_step *step, const char *const *ids, int signo, struct err *err);
 /* Kills the processes left of the step, and frees it; NULL is fine. Call it before sched_close. */
 void sched_step_free(struct sched_step *step);
 

@@ -469,6 +469,7 @@ static const struct sched_ops slurm_ops = {
     .lost_node = lost_node,
     .step_poll = slurm_step_poll,
     .step_signal = slurm_step_signal,
+    .step_reach = slurm_step_reach,
     .step_free = slurm_step_free,
     .close = close_,
 };

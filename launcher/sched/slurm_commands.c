@@ -215,6 +215,19 @@ out:
     return rc;
 }
 
+int slurm_command_start(const char *const *argv, pid_t *pid, struct err *err)
+{
+    struct arena arena;
+    struct spawn s = SPAWN_INIT;
+    arena_init(&arena, 0);
+    s.argv = argv;
+    s.env = environment(&arena, (const char *const *)environ);
+    s.die_with_parent = true;
+    int rc = s.env ? spawn_start(&s, pid, err) : err_set(err, ERR_NOMEM, "out of memory");
+    arena_release(&arena);
+    return rc;
+}
+
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,
                   struct err *err)
 {

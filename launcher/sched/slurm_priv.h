@@ -115,6 +115,7 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
 int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_status *out,
                     struct err *err);
 int slurm_step_signal(struct sched_step *step, int signo, struct err *err);
+int slurm_step_reach(struct sched_step *step, const char *const *ids, int signo, struct err *err);
 void slurm_step_free(struct sched_step *step);
 
 #endif

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -142,6 +143,10 @@ struct slurm_rpc {
 /* Leaves this job alone in the list. Slurm lists all tasks of an array when it is asked for the
  * task that has the array's id. */
 void slurm_jobs_keep(struct slurm_jobs *jobs, const char *id);
+
+/* Starts one of Slurm's commands, of which nobody awaits an answer, in both implementations. The
+ * caller reaps *pid (spawn_wait). */
+int slurm_command_start(const char *const *argv, pid_t *pid, struct err *err);
 
 /* Asks accounting about these jobs (NULL-terminated), through sacct in both implementations. */
 int slurm_history(const char *const *ids, struct arena *arena, struct slurm_jobs *out,

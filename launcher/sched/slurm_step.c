@@ -14,6 +14,7 @@
 
 #include "base/id.h"
 #include "base/num.h"
+#include "base/spawn.h"
 #include "launcher/sched/hosts.h"
 #include "launcher/sched/local_priv.h"
 #include "launcher/sched/slurm_priv.h"
@@ -28,6 +29,7 @@ struct slurm_step {
     char *log_path; /* NULL: none */
     char *host_file; /* NULL: srun chooses where ranks run */
     int64_t read_to;
+    pid_t scancel; /* 0: none was started, or it was reaped */
     char node_lost[SCHED_ID_BYTES];
 };
 
@@ -103,21 +105,15 @@ out:
     return word;
 }
 
-/* Makes srun's arguments. per_node: number of cores on each node. */
-static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
-                              bool placed, struct arena *arena)
+/* Adds srun's options. per_node: number of cores on each node. */
+static size_t options_add(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
+                          bool placed, struct arena *arena, const char **v)
 {
-    size_t n = 0, k = 0;
+    size_t k = 0;
     int64_t ranks = spec->per_node ? nodes : spec->ranks;
     int64_t ranks_per_node = num_ceil_div(ranks, nodes),
             cores = spec->cores ? spec->cores / ranks : per_node;
     cores = spec->per_node ? 1 : num_max_i64(1, num_min_i64(cores, per_node / ranks_per_node));
-    while (spec->argv[n])
-        n++;
-    const char **v = arena_array(arena, n + MAX_OPTIONS, sizeof *v);
-    if (!v)
-        return NULL;
-    v[k++] = "srun";
     v[k++] = spec->per_node ? "--overlap" : "--exact";
     v[k++] = "--export=ALL";
     v[k++] = "--input=none";
@@ -134,11 +130,55 @@ static const char **srun_argv(const struct sched_step_spec *spec, int64_t nodes,
     v[k++] = arena_printf(arena, "--nodes=%lld", (long long)nodes);
     v[k++] = arena_printf(arena, "--ntasks=%lld", (long long)ranks);
     v[k++] = arena_printf(arena, "--cpus-per-task=%lld", (long long)cores);
-    for (size_t i = 1; i < k; i++)
+    return k;
+}
+
+/* Adds the program for each component of a heterogeneous job, on all its nodes. */
+static int components_add(const struct sched_step_spec *spec, size_t n, struct arena *arena,
+                          const char **v, size_t *k, struct err *err)
+{
+    const char *list, **names;
+    size_t nodes;
+    int rc;
+    for (int i = 0; (list = hosts_of_job(i)); i++) {
+        if ((rc = hosts_expand(list, arena, &names, &nodes, err)) < 0)
+            return rc;
+        if (i > 0)
+            v[(*k)++] = ":";
+        v[(*k)++] = arena_printf(arena, "--het-group=%d", i);
+        *k += options_add(spec, (int64_t)nodes, 1, false, arena, v + *k);
+        memcpy(v + *k, spec->argv, n * sizeof *v);
+        *k += n;
+    }
+    return 0;
+}
+
+/* Makes srun's arguments. */
+static int srun_argv(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
+                     bool placed, struct arena *arena, const char ***out, struct err *err)
+{
+    size_t n = 0, k = 0, parts = 1;
+    int rc;
+    while (spec->argv[n])
+        n++;
+    while (spec->per_node && hosts_of_job((int)parts))
+        parts++;
+    const char **v = arena_array(arena, parts * (n + MAX_OPTIONS) + 1, sizeof *v);
+    if (!v)
+        return err_set(err, ERR_NOMEM, "out of memory for a step");
+    v[k++] = "srun";
+    if (parts > 1 && (rc = components_add(spec, n, arena, v, &k, err)) < 0)
+        return rc;
+    if (parts == 1) {
+        k += options_add(spec, nodes, per_node, placed, arena, v + k);
+        memcpy(v + k, spec->argv, n * sizeof *v);
+        k += n;
+    }
+    for (size_t i = 0; i < k; i++)
         if (!v[i])
-            return NULL;
-    memcpy(v + k, spec->argv, n * sizeof *v);
-    return v;
+            return err_set(err, ERR_NOMEM, "out of memory for a step");
+    *out = v;
+    return 0;
 }
 
 /* Tells whether the entry sets one of these variables. */
@@ -242,6 +282,9 @@ static int step_place(struct sched_slurm *s, const struct sched_step_spec *spec,
 
 static void step_release(struct slurm_step *st)
 {
+    struct spawn_exit end;
+    if (st->scancel)
+        spawn_stop_group(st->scancel, 0, &end, NULL);
     if (st->host_file)
         unlink(st->host_file);
     free(st->host_file);
@@ -259,9 +302,11 @@ static int srun_start(struct sched_slurm *s, const struct sched_step_spec *spec,
         nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
     if ((rc = step_place(s, spec, st, arena, err)) < 0)
         return rc;
-    watched.argv = srun_argv(spec, nodes, per_node, st->host_file != NULL, arena);
-    const char **env = srun_env(spec, st->host_file, arena);
-    if (!watched.argv || !env)
+    const char **argv = NULL, **env = srun_env(spec, st->host_file, arena);
+    if ((rc = srun_argv(spec, nodes, per_node, st->host_file != NULL, arena, &argv, err)) < 0)
+        return rc;
+    watched.argv = argv;
+    if (!env)
         return err_set(err, ERR_NOMEM, "out of memory for a step");
     return local_step_start(&st->steps, &watched, env, &st->inner, err);
 }
@@ -336,6 +381,23 @@ int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
 int slurm_step_signal(struct sched_step *step, int signo, struct err *err)
 {
     return local_step_signal(((struct slurm_step *)step)->inner, signo, err);
+}
+
+int slurm_step_reach(struct sched_step *step, const char *const *ids, int signo, struct err *err)
+{
+    struct slurm_step *st = (struct slurm_step *)step;
+    const char *argv[MAX_OPTIONS] = {"scancel"};
+    struct spawn_exit end;
+    char number[32];
+    size_t n = 1;
+    if (st->scancel && spawn_wait(st->scancel, 0, &end, NULL) == ERR_TIMEOUT)
+        return err_set(err, ERR_BUSY, "scancel has not ended yet");
+    st->scancel = 0;
+    snprintf(number, sizeof number, "--signal=%d", signo);
+    argv[n++] = number;
+    for (; *ids && n < MAX_OPTIONS - 1; ids++)
+        argv[n++] = *ids;
+    return slurm_command_start(argv, &st->scancel, err);
 }
 
 /* Ends the step. srun gets SIGTERM first, because it would leave its tasks running if it were

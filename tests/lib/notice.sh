@@ -11,12 +11,13 @@ cat > rank << 'S'
 # with 0 once the file `end` exists; with HEARS=none it dies of the signal. The second attempt is
 # done at once.
 if [ "$REEL_ATTEMPT" -gt 1 ]; then echo "step 400"; exit 0; fi
-[ "$HEARS" = none ] || trap 'echo "$EPOCHREALTIME" >> "$CASE/told.$SLURM_PROCID"' $HEARS
+NO=${NO:-$SLURM_PROCID}
+[ "$HEARS" = none ] || trap 'echo "$EPOCHREALTIME" >> "$CASE/told.$NO"' $HEARS
 [ "$HEARS" != USR1 ] || trap '' TERM
 exec 3<> <(:)
-echo "step 90"; touch "$CASE/up.$SLURM_PROCID"
-until [ -e "$CASE/end" ] && [ -s "$CASE/told.$SLURM_PROCID" ]; do read -t 0.2 -u 3; done
-echo "$EPOCHREALTIME" > "$CASE/saved.$SLURM_PROCID"
+echo "step 90"; touch "$CASE/up.$NO"
+until [ -e "$CASE/end" ] && [ -s "$CASE/told.$NO" ]; do read -t 0.2 -u 3; done
+echo "$EPOCHREALTIME" > "$CASE/saved.$NO"
 exit 0
 S
 chmod +x rank
@@ -24,13 +25,15 @@ cluster up --dir "$dir/c" --nodes "$nodes" --cpus 2 --gpus 0 --grace 15 --kill-w
 ok $? "a cluster"
 eval "$(cluster env --dir "$dir/c")"
 declare -A id_of
+# `starts`: the command that starts the ranks; `allocation`: sbatch's options for a job of its own
+# shape
 submit() { # NAME NODES SIGNAL-IT-HEARS NUMBER-OF-PART OPTIONS-OF-WRAP...
     mkdir "$1"; by "$4"
     printf '#!/bin/bash\nexec %s wrap --name %s %s --step-pattern "%s" --steps 400 -- %s\n' \
-        "$reel" "$1" "${*:5}" 'step ([0-9]+)' "srun --kill-on-bad-exit=0 $dir/rank" > "$1.sh"
-    CASE=$dir/$1 HEARS=$3 sbatch -N"$2" --ntasks-per-node=2 --exclusive --requeue \
-        --open-mode=append \
-        -o "$dir/$1.out" --job-name "$1" "$1.sh" > "$1.sub" 2>&1 || cat "$1.sub" >&2
+        "$reel" "$1" "${*:5}" 'step ([0-9]+)' "${starts:-srun --kill-on-bad-exit=0 $dir/rank}" > "$1.sh"
+    CASE=$dir/$1 HEARS=$3 sbatch --requeue --open-mode=append -o "$dir/$1.out" --job-name "$1" \
+        ${allocation:--N"$2" --ntasks-per-node=2 --exclusive} "$1.sh" > "$1.sub" 2>&1 ||
+        cat "$1.sub" >&2
     id_of[$1]=$(awk '{print $4}' "$1.sub")
 }
 files() { [ "$(ls "$1/$2".* 2> /dev/null | wc -l)" -eq "$3" ]; }
