@@ -81,6 +81,8 @@ wait_for() {
         esac
     done
 }
+# Of a list a script may take a part, another one each day. DRAW=K takes that of day K.
+day_draw() { DRAW=${DRAW:-$((10#$(date -u +%j)))}; echo "# a part of the list is drawn by DRAW=$DRAW"; }
 # A test may ask Slurm by each of the two backends: its parts of even number by Slurm's commands,
 # the others by reel-slurm, and on every other day the other way round. DRAW=0 or 1 repeats the
 # choice of a day; VIA=commands or helper does all parts by one.
