@@ -40,6 +40,9 @@ struct fit_row {
 };
 struct fit {
     struct constants *c;
+    struct constant before[CONSTANTS_MAX]; /* the first n_before constants, as they were */
+    int64_t n_before;
+    bool named[CONSTANTS_MAX]; /* constants on which a row depends */
     struct fit_row *rows;
     size_t n;
     struct predict_room *room;
@@ -161,7 +164,7 @@ static void priors_add(struct fit *f)
         const struct constant *c = &f->c->items[i];
         double sd = constant_table[c->id].sd;
         f->matrix[i * k + i] = 1 / (sd * sd);
-        f->gradient[i] = -log(c->value / c->prior) / (sd * sd);
+        f->gradient[i] = f->named[i] ? -log(c->value / c->prior) / (sd * sd) : 0;
     }
 }
 
@@ -242,18 +245,26 @@ static int rounds(struct fit *f, struct err *err)
 
 /* ---- after the fit ---- */
 
-/* Drops the constants about which the rows say nothing. Their interval is still that of the prior,
- * and a prior holds without an entry too. */
-static void untold_drop(struct constants *c)
+static bool is_told(const struct fit *f, int64_t i)
 {
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        const struct constant *k = &c->items[i];
-        bool told = log(k->hi / k->lo) < 0.98 * 2 * INTERVAL * constant_table[k->id].sd;
-        if (told)
-            c->items[n++] = *k;
+    const struct constant *k = &f->c->items[i];
+    return f->named[i] && log(k->hi / k->lo) < 0.98 * 2 * INTERVAL * constant_table[k->id].sd;
+}
+
+/* Puts back the constants about which the rows say nothing: their interval is still that of the
+ * prior. One that was not there before is dropped, since a prior holds without an entry too.
+ * Returns how many were fitted. */
+static int64_t untold_restore(struct fit *f)
+{
+    int64_t n = 0, fitted = 0;
+    for (int64_t i = 0; i < f->c->n; i++) {
+        bool told = is_told(f, i);
+        fitted += told;
+        if (told || i < f->n_before)
+            f->c->items[n++] = told ? f->c->items[i] : f->before[i];
     }
-    c->n = n;
+    f->c->n = n;
+    return fitted;
 }
 
 /* Sets the intervals from the factored matrix of the last round. */
@@ -335,6 +346,7 @@ static int row_open(struct fit *f, const struct table_case *c, struct err *err)
             return err_set(err, ERR_LIMIT, "more than %d constants: give fewer tables at a time",
                            CONSTANTS_MAX);
         r->item[i] = k - f->c->items;
+        f->named[r->item[i]] = true;
     }
     f->n++;
     return 0;
@@ -346,6 +358,8 @@ static int fit_open(struct fit *f, const struct table *tables, size_t n, struct 
     int rc;
     for (size_t i = 0; i < n; i++)
         rows += tables[i].n;
+    f->n_before = f->c->n;
+    memcpy(f->before, f->c->items, (size_t)f->c->n * sizeof *f->before);
     f->rows = calloc(rows, sizeof *f->rows);
     f->room = calloc(1, sizeof *f->room);
     f->matrix = calloc((size_t)CONSTANTS_MAX * CONSTANTS_MAX, sizeof *f->matrix);
@@ -368,33 +382,36 @@ static void fit_release(struct fit *f)
     free(f->matrix);
     free(f->gradient);
     free(f->step);
+    free(f);
 }
 
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
                      const struct told_rows *told, struct constants *c,
                      struct calibrate_report *out, struct err *err)
 {
-    struct fit f = {.c = c, .told = told};
+    struct fit *f = calloc(1, sizeof *f);
     struct calibrate_report report = {0};
     int rc;
-    if ((rc = fit_open(&f, tables, n, err)) < 0)
+    if (!f)
+        return err_set(err, ERR_NOMEM, "out of memory for a fit");
+    f->c = c, f->told = told;
+    if ((rc = fit_open(f, tables, n, err)) < 0)
         goto out;
-    if (f.n == 0) {
+    if (f->n == 0) {
         rc = err_set(err, ERR_INPUT,
                      "%s: there is no row to learn from: give a table with rows that 'reel score' "
                      "does not skip", source);
         goto out;
     }
-    if ((rc = rounds(&f, err)) < 0)
+    if ((rc = rounds(f, err)) < 0)
         goto out;
-    intervals_set(&f, source);
-    spreads_set(&f, &report);
-    for (size_t i = 0; i < f.n; i++)
-        report.fitted_memory += tells_peak(f.rows[i].c) || tells_fit(f.rows[i].c);
-    untold_drop(c);
-    report.constants = c->n;
+    intervals_set(f, source);
+    spreads_set(f, &report);
+    for (size_t i = 0; i < f->n; i++)
+        report.fitted_memory += tells_peak(f->rows[i].c) || tells_fit(f->rows[i].c);
+    report.constants = untold_restore(f);
     *out = report;
 out:
-    fit_release(&f);
+    fit_release(f);
     return rc;
 }

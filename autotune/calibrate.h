@@ -10,7 +10,7 @@
  *     calibrate_tables(tables, n, "my tables", NULL, &constants, &report, err);
  *
  * `constants` holds the values in force before the call. The fitted values and their intervals
- * replace them; constants about which the rows say nothing are removed.
+ * replace them; constants about which the rows say nothing stay as they were.
  */
 #ifndef AUTOTUNE_CALIBRATE_H
 #define AUTOTUNE_CALIBRATE_H
@@ -20,7 +20,7 @@
 
 struct calibrate_report {
     int64_t timed, fitted_memory; /* rows from which time, and memory, were learnt */
-    int64_t constants;            /* how many the set has after the fit */
+    int64_t constants;            /* how many were fitted */
     double time_rms, memory_rms;  /* of ln(measured / predicted), after the fit; NAN: no rows */
 };
 /* Fits the constants. `told` is called after each row of each round; NULL: no progress is reported.

@@ -87,6 +87,8 @@ struct constant *constants_at(struct constants *c, enum constant_id id, const st
     const char *device = scope == SCOPE_DEVICE || scope == SCOPE_BOTH ? d->name : "";
     const char *stack = scope == SCOPE_STACK || scope == SCOPE_BOTH ? s->name : "";
     struct constant *k = constants_find(c, id, device, stack);
+    if (k && !(k->prior > 0))
+        k->prior = constant_prior(id, d);
     if (k || c->n == CONSTANTS_MAX)
         return k;
     k = &c->items[c->n++];

@@ -156,7 +156,7 @@ void constants_resolve(const struct constants *c, const struct device *d, const 
 const struct constant *constants_best(const struct constants *c, enum constant_id id,
                                       const struct device *d, const struct stack *s);
 /* Returns the set's constant for this device and stack, as far as its scope names them. A missing
- * one is added at its prior; NULL when the set is full. */
+ * one is added at its prior, and a missing prior is set; NULL when the set is full. */
 struct constant *constants_at(struct constants *c, enum constant_id id, const struct device *d,
                               const struct stack *s);
 
