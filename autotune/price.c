@@ -454,7 +454,7 @@ static void bare_stage(const struct price *p, const struct layout *l, int64_t st
     out->backward = stage_sum(p, &s, 1, seconds_of) + s.sends[1] * send;
 }
 
-double price_least(const struct price *p, const struct layout *l, double again)
+double price_least(const struct price *p, const struct layout *l, int64_t vpp, double again)
 {
     struct stage_class c[PRICE_STAGES];
     struct layout bare = *l;
@@ -467,7 +467,8 @@ double price_least(const struct price *p, const struct layout *l, double again)
             bare_stage(p, &bare, p->cuts[i], &c[n++].price);
         }
     c[n - 1].price.backward += again;
-    double sum = l->pp > 1 ? pipeline_bound(m, l, c, n)
+    bare.vpp = vpp;
+    double sum = l->pp > 1 ? pipeline_bound(m, &bare, c, n)
                            : m * (c[0].price.forward + c[0].price.backward);
     return sum + spread_seconds(p, sum) + p->machine->v[CONSTANT_STEP_S];
 }

@@ -50,6 +50,7 @@ enum price_term {
 };
 extern const char *const price_term_names[PRICE_TERMS];
 
+enum price_depth { PRICE_OF_TOKENS, PRICE_OF_SAMPLES, PRICE_OF_TEXT, PRICE_DEPTHS };
 struct price_machine {
     const struct cluster *cluster; /* borrowed */
     double v[CONSTANTS];
@@ -63,6 +64,9 @@ struct price_machine {
     const struct speed *speed;     /* what a probe measured; borrowed; NULL: use the peaks */
     bool overlaps;                 /* messages travel while a rank computes */
     bool rings;                    /* each step of a ring adds a message's latency */
+    /* For bounds: factors of products whose depth is a number of tokens, samples or caption tokens,
+     * in place of price_ragged(). 0: that of the number itself. */
+    double even[PRICE_DEPTHS];
     double cores; /* cores that ranks share (0: each has a device) */
     double rank_loss, update_loss; /* see struct speed */
 };
@@ -97,6 +101,10 @@ struct price_routes {
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes);
 
+/* Returns the factor by which a side of this many elements slows a product: tensor cores and memory
+ * sectors are fastest at multiples of 64, and slowest where 8 does not divide the side. */
+double price_ragged(const struct price_machine *m, double side);
+
 /* Holds the seconds of one part. */
 struct price_part {
     double gemm, attention, elementwise, inputs, launch;
@@ -121,14 +129,17 @@ struct price {
     double rounds; /* how often twice as many nodes wait for the slowest, from one node on */
 };
 void price_parts(const struct price_machine *m, const struct work *w, struct price *out);
-/* Do the same as price_parts() in two calls. price_least() needs only the first. Most of the
- * second's time goes into walks of the schedule. */
-void price_terms(const struct price_machine *m, const struct work *w, struct price_routes *routes,
-                 struct price *out);
+/* Names the parts ids.from to ids.to - 1. */
+struct price_ids { int from, to; };
+/* Do the same as price_parts() in two or more calls: the first prices some parts. price_least()
+ * needs all parts, but not price_gathers(), whose time goes into walks of the schedule. */
+void price_terms(const struct price_machine *m, const struct work *w, struct price_ids ids,
+                 struct price_routes *routes, struct price *out);
 void price_gathers(struct price *p);
-/* Prices other->work again after its grid was given another order of ranks: only the seconds of
- * messages change. */
-void price_reorder(const struct price *other, struct price_routes *routes, struct price *out);
+/* Prices parts of other->work, which `other` has priced, after its grid was given another order of
+ * ranks: only the seconds of messages change. */
+void price_reorder(const struct price *other, struct price_ids ids, struct price_routes *routes,
+                   struct price *out);
 
 struct price_step {
     double seconds;              /* the sum of the terms */
@@ -155,8 +166,8 @@ void price_bill(const struct price_machine *m, const struct model *model, const 
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
 /* Returns a lower bound on the step for every way to shard the state: the grid's step without
  * messages of the state, updates and recomputation, except for `again` seconds of recomputation for
- * each micro-batch on the last stage. */
-double price_least(const struct price *p, const struct layout *l, double again);
+ * each micro-batch on the last stage. It holds for l->vpp to `vpp` virtual stages. */
+double price_least(const struct price *p, const struct layout *l, int64_t vpp, double again);
 /* Prices a layout by replaying the schedule stage by stage. ERR_NOMEM: there is no memory for the
  * replay. */
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,

@@ -189,20 +189,31 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 
 /* ---- parts ---- */
 
-/* Returns the factor by which a side of this many elements slows a product: tensor cores and memory
- * sectors are fastest at multiples of 64, and slowest where 8 does not divide the side. */
-static double ragged(const struct price_machine *m, double side)
+double price_ragged(const struct price_machine *m, double side)
 {
     int64_t n = (int64_t)side;
     double slow = n % 64 == 0 ? 1 : 1 / m->v[CONSTANT_RAGGED];
     return n % 8 == 0 ? slow : slow / m->v[CONSTANT_RAGGED];
 }
 
-static double gemm_seconds(const struct price_machine *m, const struct work_gemm *g)
+/* Returns that factor for the depth of a product. That of a weight's gradient is a number of tokens
+ * or samples. */
+static double depth_ragged(const struct price_machine *m, const struct work *w, double depth)
+{
+    const double rows[PRICE_DEPTHS] = {w->tokens, w->samples,
+                                       w->samples * (double)w->model->text_len};
+    double factor = price_ragged(m, depth);
+    for (int k = 0; k < PRICE_DEPTHS && m->even[k] > 0; k++)
+        factor = depth == rows[k] ? fmin(factor, m->even[k]) : factor;
+    return factor;
+}
+
+static double gemm_seconds(const struct price_machine *m, const struct work *w,
+                           const struct work_gemm *g)
 {
     double h = m->v[CONSTANT_GEMM_HALF];
     double flops = 2 * g->m * g->n * g->k / m->gemm_flops * (1 + h / g->m) * (1 + h / g->n) *
-                   (1 + h / g->k) * fmax(ragged(m, g->n), ragged(m, g->k));
+                   (1 + h / g->k) * fmax(price_ragged(m, g->n), depth_ragged(m, w, g->k));
     double bytes = m->act_bytes * (g->m * g->k + g->k * g->n + g->m * g->n) / m->copy_bytes;
     return g->count * fmax(flops, bytes);
 }
@@ -219,7 +230,7 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
     if (attention_keeps_scores(kind)) {
         double h = m->v[CONSTANT_GEMM_HALF];
         double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
-                          (1 + h / a->k) * ragged(m, a->dim);
+                          (1 + h / a->k) * price_ragged(m, a->dim);
         return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
     }
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
@@ -286,7 +297,8 @@ static void peaks_price(const struct price_machine *m, const struct work *w,
 {
     double slow = m->v[CONSTANT_COMPUTE];
     for (int i = 0; i < part->n_gemms; i++)
-        p->gemm += fmax(slow * gemm_seconds(m, &part->gemms[i]), peak_seconds(m, &part->gemms[i]));
+        p->gemm += fmax(slow * gemm_seconds(m, w, &part->gemms[i]),
+                        peak_seconds(m, &part->gemms[i]));
     for (int i = 0; i < part->n_attentions; i++)
         p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
     p->elementwise = slow *
@@ -337,12 +349,12 @@ static void cuts_find(const struct work *w, int64_t cuts[PRICE_STAGES + 1])
     cuts[2] = num_min_i64(num_max_i64(more, cuts[1]), cuts[3]);
 }
 
-void price_terms(const struct price_machine *m, const struct work *w, struct price_routes *routes,
-                 struct price *out)
+void price_terms(const struct price_machine *m, const struct work *w, struct price_ids ids,
+                 struct price_routes *routes, struct price *out)
 {
     out->machine = m;
     out->work = w;
-    for (int i = 0; i < WORK_PARTS; i++)
+    for (int i = ids.from; i < ids.to; i++)
         part_price(m, w, (enum work_part_id)i, routes, &out->parts[i]);
     cuts_find(w, out->cuts);
     double nodes = (double)layout_world(&w->grid) / (double)m->cluster->node.devices;
@@ -364,13 +376,19 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
 {
     struct price_routes routes;
     memset(routes.known, 0, sizeof routes.known);
-    price_terms(m, w, &routes, out);
+    price_terms(m, w, (struct price_ids){0, WORK_PARTS}, &routes, out);
     price_gathers(out);
 }
 
-void price_reorder(const struct price *other, struct price_routes *routes, struct price *out)
+void price_reorder(const struct price *other, struct price_ids ids, struct price_routes *routes,
+                   struct price *out)
 {
-    *out = *other;
-    for (int i = 0; i < WORK_PARTS; i++)
+    out->machine = other->machine;
+    out->work = other->work;
+    out->rounds = other->rounds;
+    memcpy(out->cuts, other->cuts, sizeof out->cuts);
+    for (int i = ids.from; i < ids.to; i++) {
+        out->parts[i] = other->parts[i];
         messages_price(out->machine, out->work, &out->work->parts[i], routes, &out->parts[i]);
+    }
 }

@@ -17,15 +17,18 @@
  *   so x(b)/b does not grow with b. Since m b >= n, the bounds hold for every larger size b' if
  *   m x(b) is replaced by n X, with X = x(n)/n, and v by the largest there is: n X L/pp, and
  *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes are
- *   passed over. Where ranks get whole rows of tokens, x(b)/b may grow a little; X is made smaller
- *   by SLACK_ROWS rows to allow for that.
+ *   passed over. Where ranks get whole rows of tokens, or their number is no multiple of 64, x(b)/b
+ *   may grow a little; stream_least_seconds() allows for that.
+ * - Ranges of micro-batches. The same bounds hold for all sizes from b to b' with X = x(b')/b' and
+ *   once x(b). A range that is too slow is passed over; any other is halved.
  * - Orders of ranks. These change no work, only which messages leave a domain of fast links or a
  *   leaf switch. Orders with equal facts (struct order_sight) take the same time, so one of them is
  *   priced. The coarse pass considers the default order alone. Each order has bounds with its own
  *   x(b), and these close most of the orders.
  * - Virtual stages. More of them send more messages, and shorten nothing in a step but the wait for
- *   other stages. If a way to shard is too slow even without that wait, it is passed over for this
- *   b and all larger v.
+ *   other stages. So the least of them send, and the most of them wait, in a bound for a range of
+ *   numbers. A range that is too slow is passed over; any other is halved. If a way to shard is too
+ *   slow even without that wait, it is passed over for this b and all larger v.
  * - Ways to shard the state. Before any is considered, the grid is priced as if its state were not
  *   sharded (price_least()): no way can be faster.
  * - Memory. Parts and kept activations grow with b. Only the number of micro-batches in flight may
@@ -45,9 +48,9 @@
 
 #include "base/num.h"
 
-enum { SLACK_ROWS = 8 };
-
 static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
+
+static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
 
 /* ---- counting ---- */
 
@@ -115,9 +118,6 @@ static void orders_find(struct stream *s, const struct layout *grid)
 static int64_t most_vpp(const struct stream *s, const struct layout *l)
 { return l->pp > 1 ? num_max_i64(1, model_of(s)->layers / l->pp) : 1; }
 
-static int64_t samples_of(const struct stream *s, const struct layout *l)
-{ return num_ceil_div(s->spec->work->gbs, l->dp); }
-
 /* Returns how many layouts a grid has over all virtual stages: recomputation none, selective, or
  * each number of layers; times micro-batch sizes, orders of ranks and ways to shard (none, or ZeRO
  * 1 to 3 over each group). */
@@ -126,7 +126,7 @@ static int64_t layout_count(const struct stream *s, struct layout l)
     int64_t kinds = 0, most = most_vpp(s, &l);
     for (l.vpp = 1; l.vpp <= most; l.vpp++)
         kinds += RECOMPUTE_FULL + longest_chunk(s, &l);
-    return kinds * samples_of(s, &l) * (1 + 3 * s->n_groups) * s->all_orders;
+    return kinds * stream_samples(s, &l) * (1 + 3 * s->n_groups) * s->all_orders;
 }
 
 /* ---- prices ---- */
@@ -295,57 +295,61 @@ static void gathers_price(struct stream *s)
     s->gathers_priced = true;
 }
 
-static void states_meet(struct stream *s, struct layout l)
+/* Sizes a layout, and says whether it fits without recomputation or with all of it. Where neither
+ * does, recomputed_meet() keeps nothing. */
+static bool may_fit(struct stream *s, struct layout l)
+{
+    double bytes;
+    if (fits(s, &l, &bytes))
+        return true;
+    l.recompute = RECOMPUTE_FULL;
+    return fits(s, &l, &bytes);
+}
+
+/* Returns the first shard group with which a layout may fit; n_groups: there is none. A larger
+ * group never holds more. */
+static int group_first(struct stream *s, struct layout l)
+{
+    int low = -1, high = s->n_groups - 1; /* low does not fit */
+    l.fsdp = high >= 0 ? s->groups[high] : 0;
+    if (high < 0 || !may_fit(s, l))
+        return s->n_groups;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        l.fsdp = s->groups[middle];
+        *(may_fit(s, l) ? &high : &low) = middle;
+    }
+    return high;
+}
+
+/* Considers the ways to shard with l.zero. */
+static void groups_meet(struct stream *s, struct layout l)
 {
     void (*meet)(struct stream *, struct layout) = s->spec->all ? state_meet_all : state_meet;
+    int first = is_bounded(s) && !s->coarse ? group_first(s, l) : 0;
+    for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
+        if (s->first_only && s->found->fit)
+            return;
+        l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
+        s->slow = s->slow_states[1 + (l.zero - 1) * s->n_groups + i];
+        if (i < first)
+            can_run(s, &l); /* it counts */
+        else if (!all_slow(s))
+            meet(s, l);
+    }
+}
+
+static void states_meet(struct stream *s, struct layout l)
+{
     gathers_price(s);
     s->slow = s->slow_states[0];
     if (!all_slow(s))
-        meet(s, l);
+        (s->spec->all ? state_meet_all : state_meet)(s, l);
     for (l.zero = 1; l.zero <= 3; l.zero++)
-        for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
-            if (s->first_only && s->found->fit)
-                return;
-            l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
-            s->slow = s->slow_states[1 + (l.zero - 1) * s->n_groups + i];
-            if (!all_slow(s))
-                meet(s, l);
-        }
+        groups_meet(s, l);
 }
 
 /* ---- bounds ---- */
-
-/* Returns the seconds of a layer's forward and backward for a micro-batch. */
-static double layer_seconds(const struct price *p)
-{
-    double s = 0;
-    for (int i = WORK_LAYER_FORWARD; i <= WORK_LAYER_BACKWARD; i++) {
-        const struct price_part *q = &p->parts[i];
-        s += q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp;
-    }
-    return s;
-}
-
-/* Returns a lower bound on the step of a grid: `work` is a layer's seconds for all micro-batches,
- * `once` those for the micro-batch that must reach the last stage first. */
-static double grid_bound(const struct stream *s, const struct layout *l, double work, double once,
-                         int64_t vpp)
-{
-    double layers = (double)model_of(s)->layers,
-           fewest = (double)(model_of(s)->layers / l->pp);
-    double most = work * layers / (double)l->pp;
-    return l->pp == 1 ? most
-                      : fmax(most, work * fewest + once * (layers - fewest) / (double)vpp);
-}
-
-/* Returns a lower bound on steps with vpp or more virtual stages: the last stage's work alone. */
-static double vpp_floor(const struct stream *s, const struct price *p, const struct layout *l,
-                        int64_t vpp)
-{
-    double sends = l->pp > 1 ? (2 * (double)vpp - 1) * p->parts[WORK_SEND].pp : 0;
-    return s->work.micro_batches *
-           (layer_seconds(p) * (double)(model_of(s)->layers / l->pp) + sends);
-}
 
 /* Says whether a layout might fit with some way to shard the state. The leanest way divides
  * everything over all ranks. Its gathered weights are left out, because other ways gather fewer. */
@@ -393,10 +397,9 @@ static int64_t fewest_recomputed(struct stream *s, struct layout l)
 }
 
 /* Returns the least time in seconds that the last stage spends on recomputation for a micro-batch;
- * INFINITY: nothing fits. */
-static double least_again(struct stream *s, struct layout l)
+ * INFINITY: nothing fits. With `spare` full layers fewer are counted. */
+static double least_again(struct stream *s, struct layout l, double spare)
 {
-    int64_t chunk = model_of(s)->layers / (l.pp * l.vpp);
     double selective = INFINITY;
     struct work_stage last;
     if (some_state_fits(s, l))
@@ -404,17 +407,15 @@ static double least_again(struct stream *s, struct layout l)
     l.recompute = RECOMPUTE_SELECTIVE;
     work_stage(&s->work, &l, l.pp - 1, &last);
     if (some_state_fits(s, l))
-        selective = again_seconds(s, WORK_LAYER_SELECTIVE) *
-                    fmax(0, (double)(chunk * l.vpp) - last.there);
+        selective = again_seconds(s, WORK_LAYER_SELECTIVE) * fmax(0, last.selective - last.there);
     l.recompute = RECOMPUTE_FULL;
     if (!some_state_fits(s, l))
         return selective;
-    int64_t k = num_min_i64(chunk, fewest_recomputed(s, l));
+    l.recompute_layers = fewest_recomputed(s, l);
+    work_stage(&s->work, &l, l.pp - 1, &last);
     return fmin(selective, again_seconds(s, WORK_LAYER_FULL) *
-                               fmax(0, (double)(k * l.vpp) - last.there));
+                               fmax(0, last.full - last.there - spare));
 }
-
-static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
 
 /* Builds the work of a layout. Returns false if nothing fits with this micro-batch size; more
  * virtual stages never hold less. */
@@ -430,113 +431,110 @@ static bool some_fits(struct stream *s, struct layout l)
     return fits;
 }
 
-/* Prices the parts of s->work in each order that is not closed. */
-static void parts_price(struct stream *s)
+static const struct price_ids LAYER_ITSELF = {WORK_LAYER_FORWARD, WORK_LAYER_BACKWARD + 1},
+                              ALL_ELSE = {WORK_LAYER_BACKWARD + 1, WORK_PARTS};
+
+/* Prices parts of s->work on a machine, in each order that is not closed. The bounds for ranges of
+ * micro-batch sizes need LAYER_ITSELF alone. */
+static void parts_price(struct stream *s, const struct price_machine *m, struct price_ids ids)
 {
     const struct price *first = NULL;
+    s->found->opened += ids.from == LAYER_ITSELF.from;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         s->work.grid.order = o->order;
         if (o->closed)
             continue;
         if (first)
-            price_reorder(first, &o->routes, &o->price);
+            price_reorder(first, ids, &o->routes, &o->price);
         else
-            price_terms(s->spec->machine, &s->work, &o->routes, &o->price);
+            price_terms(m, &s->work, ids, &o->routes, &o->price);
         first = &o->price;
     }
     s->gathers_priced = false;
 }
 
+/* Says whether x(b)/b does not grow with b. Where ranks of stdit get whole frames, and these are
+ * few, it may. */
+static bool floors_hold(const struct stream *s)
+{ return is_bounded(s) && model_of(s)->family != MODEL_STDIT; }
+
 /* Closes the orders that are too slow with every micro-batch size. Sets the others' floor, n X. */
 static void floors_set(struct stream *s, struct layout l)
 {
-    double rows = (double)seq_tokens(s->spec->work->seq) / (double)(l.cp * (l.sp ? l.tp : 1));
     for (int i = 0; i < s->n_orders; i++)
-        s->orders[i].floor = 0, s->orders[i].closed = false,
+        s->orders[i].floor = s->orders[i].layer_s = 0, s->orders[i].closed = false,
         s->orders[i].routes = (struct price_routes){0};
-    if (!is_bounded(s) || model_of(s)->family == MODEL_STDIT)
-        return; /* ranks get whole frames; where these are few, x(b)/b may grow with b */
-    l.mbs = samples_of(s, &l);
-    work_build(s->spec->work, &l, &s->work);
-    parts_price(s);
+    if (!floors_hold(s))
+        return;
+    struct layout last = l;
+    last.mbs = stream_samples(s, &l);
+    work_build(s->spec->work, &last, &s->work);
+    stream_even_set(s, &l, last.mbs);
+    parts_price(s, &s->even, LAYER_ITSELF);
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
-        o->floor = layer_seconds(&o->price) * fmax(0, 1 - SLACK_ROWS / rows);
-        o->closed = grid_bound(s, &l, o->floor, 0, 1) >= stream_worst(s);
+        o->floor = stream_least_seconds(s, &o->price);
+        o->closed = stream_grid_bound(s, &l, o->floor, 0, 1) >= stream_worst(s);
     }
 }
 
 /* ---- grids ---- */
 
-/* Opens the orders that may be fast enough with this many virtual stages, or returns false. */
-static bool orders_open(struct stream *s, const struct layout *l)
+/* Opens the orders that may be fast enough with some number of virtual stages from l->vpp to `to`,
+ * where the last stage spends `again` seconds or more on recomputation. Says whether there are
+ * any. */
+static bool orders_open(struct stream *s, const struct layout *l, int64_t to, double again)
 {
-    double m = s->work.micro_batches, worst = stream_worst(s);
+    double worst = stream_worst(s);
     bool any = false;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
-        double x = o->closed ? 0 : layer_seconds(&o->price);
         o->open = !o->closed &&
-                  (!is_bounded(s) || (grid_bound(s, l, m * x, x, l->vpp) < worst &&
-                                      price_least(&o->price, l, 0) < worst));
+                  (!is_bounded(s) || price_least(&o->price, l, to, again) < worst);
         any = any || o->open;
     }
     return any;
 }
 
-/* Closes the orders that are too slow once the least recomputation of any way to shard is added. */
-static bool orders_narrow(struct stream *s, const struct layout *l, double again)
+/* Considers one number of virtual stages. */
+static void vpp_meet(struct stream *s, struct layout l)
 {
-    bool asked = !is_bounded(s) || again <= 0, any = false; /* the second by orders_open() */
-    for (int i = 0; !asked && i < s->n_orders; i++) {
-        struct stream_order *o = &s->orders[i];
-        o->open = o->open && price_least(&o->price, l, again) < stream_worst(s);
-        any = any || o->open;
-    }
-    return any || asked;
+    double again = s->spec->all ? 0 : least_again(s, l, 0);
+    if (isfinite(again) && (again <= 0 || orders_open(s, &l, l.vpp, again)))
+        states_meet(s, l);
 }
 
-/* Says whether no order is fast enough with this many virtual stages or more. */
-static bool vpp_closes(const struct stream *s, const struct layout *l)
+/* Considers the numbers of virtual stages from l.vpp to `to`: those of a range that is too slow are
+ * passed over, and any other is halved. `again`: as for orders_open(). */
+static void vpps_meet(struct stream *s, struct layout l, int64_t to, double again)
 {
-    if (!is_bounded(s))
-        return false;
-    for (int i = 0; i < s->n_orders; i++)
-        if (!s->orders[i].closed &&
-            vpp_floor(s, &s->orders[i].price, l, l->vpp) < stream_worst(s))
-            return false;
-    return true;
+    int64_t middle = s->coarse ? l.vpp : (l.vpp + to) / 2;
+    if (!orders_open(s, &l, to, again) || (s->first_only && s->found->fit))
+        return;
+    if (l.vpp == to) {
+        vpp_meet(s, l);
+        return;
+    }
+    vpps_meet(s, l, middle, again);
+    l.vpp = s->coarse ? 2 * l.vpp : middle + 1;
+    if (l.vpp <= to)
+        vpps_meet(s, l, to, again);
 }
 
-/* Considers each number of virtual stages of the grid. Returns false if none of them fits. */
-static bool vpps_meet(struct stream *s, struct layout l)
+/* Considers all numbers of virtual stages. One that is greater never holds less, and recomputes on
+ * the last stage at most one layer less than one stage alone must. */
+static void all_vpps_meet(struct stream *s, struct layout l)
 {
-    int64_t most = most_vpp(s, &l);
-    bool open = false;
-    for (l.vpp = 1; l.vpp <= most; l.vpp += s->coarse ? l.vpp : 1) {
-        if (vpp_closes(s, &l))
-            return true;
-        if (!orders_open(s, &l)) {
-            open = true;
-            continue;
-        }
-        double again = s->spec->all ? 0 : least_again(s, l);
-        if (!isfinite(again))
-            continue;
-        open = true;
-        if (orders_narrow(s, &l, again))
-            states_meet(s, l);
-        if (s->first_only && s->found->fit)
-            return true;
-    }
-    return open;
+    if (!orders_open(s, &l, most_vpp(s, &l), 0))
+        return;
+    vpps_meet(s, l, most_vpp(s, &l), is_bounded(s) ? least_again(s, l, 1) : 0);
 }
 
 /* Says whether larger micro-batches cannot fit, given that nothing fits with this size. */
 static bool memory_closes(const struct stream *s, const struct layout *l)
 {
-    return !s->spec->all && (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= samples_of(s, l);
+    return !s->spec->all && (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= stream_samples(s, l);
 }
 
 /* Closes the orders that are too slow with this micro-batch size and all larger ones. Returns how
@@ -548,12 +546,14 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
     *now = false;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
-        double x = o->closed ? 0 : layer_seconds(&o->price);
+        double x = o->closed ? 0 : stream_layer_seconds(&o->price);
         int64_t most = most_vpp(s, l);
-        o->closed = o->closed || (is_bounded(s) && grid_bound(s, l, o->floor, x, most) >= worst);
+        o->layer_s = x;
+        o->closed = o->closed || (is_bounded(s) &&
+                                  stream_grid_bound(s, l, o->floor, x, most) >= worst);
         left += !o->closed;
         *now = *now || (!o->closed &&
-                        (!is_bounded(s) || grid_bound(s, l, m * x, x, most) < worst));
+                        (!is_bounded(s) || stream_grid_bound(s, l, m * x, x, most) < worst));
     }
     return left;
 }
@@ -564,23 +564,54 @@ static bool mbs_meet(struct stream *s, const struct layout *l)
     bool now;
     if (!some_fits(s, *l))
         return !memory_closes(s, l);
-    parts_price(s);
+    parts_price(s, s->spec->machine, LAYER_ITSELF);
     if (orders_left(s, l, &now) == 0)
         return false;
     if (!now)
         return true;
+    parts_price(s, s->spec->machine, ALL_ELSE);
     memset(s->slow_states, 0, (size_t)(1 + 3 * s->n_groups) * sizeof *s->slow_states);
-    bool open = vpps_meet(s, *l);
-    if (s->first_only && s->found->fit)
-        return false;
-    return open || !memory_closes(s, l);
+    all_vpps_meet(s, *l);
+    return !(s->first_only && s->found->fit);
 }
 
-/* Returns the next micro-batch size that gives fewer micro-batches; samples + 1 after the last. */
-static int64_t next_mbs(int64_t samples, int64_t mbs)
+/* Says whether no order is fast enough with the micro-batch sizes from l.mbs to `to`. */
+static bool sizes_slow(struct stream *s, struct layout l, int64_t to)
 {
-    int64_t m = num_ceil_div(samples, mbs);
-    return m == 1 ? samples + 1 : num_ceil_div(samples, m - 1);
+    double samples = (double)stream_samples(s, &l), worst = stream_worst(s);
+    int64_t most = most_vpp(s, &l);
+    struct layout last = l;
+    if (!floors_hold(s))
+        return false;
+    last.mbs = to;
+    work_build(s->spec->work, &last, &s->work);
+    stream_even_set(s, &l, to);
+    parts_price(s, &s->even, LAYER_ITSELF);
+    for (int i = 0; i < s->n_orders; i++) {
+        const struct stream_order *o = &s->orders[i];
+        double least = samples / (double)to * stream_least_seconds(s, &o->price);
+        if (!o->closed && stream_grid_bound(s, &l, least, o->layer_s, most) < worst)
+            return false;
+    }
+    return true;
+}
+
+/* Considers the grid with the micro-batch sizes from l.mbs to `to`. Returns false when all larger
+ * ones are closed. */
+static bool sizes_meet(struct stream *s, struct layout l, int64_t to)
+{
+    int64_t samples = stream_samples(s, &l), middle;
+    if (l.mbs == to)
+        return mbs_meet(s, &l);
+    if (sizes_slow(s, l, to))
+        return true;
+    middle = s->coarse ? l.mbs
+                       : stream_smallest_mbs(samples, (int64_t)sqrt((double)l.mbs * (double)to));
+    if (!sizes_meet(s, l, middle))
+        return false;
+    l.mbs = s->coarse ? stream_smallest_mbs(samples, num_min_i64(samples, 2 * l.mbs))
+                      : stream_next_mbs(samples, middle);
+    return sizes_meet(s, l, to);
 }
 
 static void grid_meet(struct stream *s, struct layout l)
@@ -588,7 +619,7 @@ static void grid_meet(struct stream *s, struct layout l)
     const struct work_spec *w = s->spec->work;
     orders_find(s, &l);
     groups_find(s, &l);
-    int64_t samples = samples_of(s, &l), count = layout_count(s, l);
+    int64_t samples = stream_samples(s, &l), count = layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
     if (rule >= 0) {
         s->found->excluded[rule] += count;
@@ -596,13 +627,13 @@ static void grid_meet(struct stream *s, struct layout l)
     }
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
-    for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = next_mbs(samples, l.mbs))
+    for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(samples, l.mbs))
         if (memory_closes(s, &l))
             return;
-    if (l.mbs <= samples)
-        floors_set(s, l);
-    while (l.mbs <= samples && mbs_meet(s, &l))
-        l.mbs = next_mbs(samples, l.mbs);
+    if (l.mbs > samples)
+        return;
+    floors_set(s, l);
+    sizes_meet(s, l, samples);
 }
 
 /* Counts the next grid of the walk, and tells whether it belongs to this part. A hash mixes the

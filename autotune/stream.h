@@ -43,6 +43,7 @@ struct stream_found {
     struct stream_item items[STREAM_ITEMS];
     int64_t grids;             /* legal grids, each counted once for each vpp */
     int64_t legal;             /* layouts on them: priced, or passed over as dominated */
+    int64_t opened;            /* grids whose layers were priced, counted for each such size */
     int64_t sized, priced;     /* layouts whose bytes and whose time were computed */
     int64_t fit;               /* of the sized ones, those within limit_bytes */
     int64_t replayed;

@@ -58,7 +58,7 @@ static void counts_add(struct stream_found *sum, const struct stream_found *f)
 {
     sum->grids += f->grids, sum->legal += f->legal, sum->sized += f->sized;
     sum->priced += f->priced, sum->fit += f->fit, sum->replayed += f->replayed;
-    sum->able += f->able;
+    sum->able += f->able, sum->opened += f->opened;
     for (int i = 0; i < STREAM_RULES; i++)
         sum->excluded[i] += f->excluded[i];
     for (int i = 0; i < ADAPTER_RULES; i++)
@@ -128,7 +128,7 @@ int stream_search(const struct stream_spec *spec, size_t most, struct stream_fou
         rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
         goto out;
     }
-    *s = (struct stream){.spec = spec, .found = found, .most = most};
+    *s = (struct stream){.spec = spec, .found = found, .most = most, .even = *spec->machine};
     if ((rc = cap_find(s, err)) == 0)
         rc = walk(s, &parts, err);
 out:

@@ -381,9 +381,20 @@ static void stack_parts(const struct shape *s, const struct layout *l)
     send_part(s, l);
 }
 
+/* Clears all but the rooms for operations: they are most of it, and their counts say what is
+ * set. */
+static void work_clear(struct work *w)
+{
+    size_t behind = offsetof(struct work, parts) + sizeof w->parts;
+    memset(w, 0, offsetof(struct work, parts));
+    memset((char *)w + behind, 0, sizeof *w - behind);
+    for (int i = 0; i < WORK_PARTS; i++)
+        memset(&w->parts[i], 0, offsetof(struct work_part, gemms));
+}
+
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out)
 {
-    memset(out, 0, sizeof *out);
+    work_clear(out);
     struct shape s = shape_of(spec, l, out);
     out->grid = *l, out->stack = spec->stack, out->model = spec->model;
     out->micro_batches = (double)layout_micro_batches(l, spec->gbs, 0);

@@ -103,9 +103,6 @@ enum work_input {
 enum { WORK_GEMMS = 32, WORK_ATTENTIONS = 4, WORK_MESSAGES = 16 };
 struct work_part {
     int n_gemms, n_attentions, n_messages;
-    struct work_gemm gemms[WORK_GEMMS];
-    struct work_attention attentions[WORK_ATTENTIONS];
-    struct work_message messages[WORK_MESSAGES];
     double bytes;      /* read and written by elementwise work: norms, activations, residuals */
     double copied;     /* part of them that copies or adds arrays; only of reel's trainer */
     double input_bytes; /* by work on latents, whose numbers are counted as well */
@@ -113,6 +110,9 @@ struct work_part {
     double sum_bytes;  /* further bytes of adding up gradients of weights */
     double kernels;    /* operations that the host starts */
     double inputs[WORK_INPUTS]; /* numbers of each */
+    struct work_gemm gemms[WORK_GEMMS]; /* from here on, only as many as the counts say are set */
+    struct work_attention attentions[WORK_ATTENTIONS];
+    struct work_message messages[WORK_MESSAGES];
 };
 
 /* Holds the bytes that the forward of one layer and micro-batch keeps for its backward. */

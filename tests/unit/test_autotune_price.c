@@ -310,7 +310,10 @@ static void bound(void **state)
         if (!(s.seconds <= r.seconds * (1 + 1e-12)))
             fail_msg("%s: bound %g above replay %g", layouts[i], s.seconds, r.seconds);
         assert_true(s.seconds >= 0.9 * r.seconds);
-        assert_true(price_least(&f.p, &l, 0) <= s.seconds && price_least(&f.p, &l, 0) > 0);
+        double least = price_least(&f.p, &l, l.vpp, 0);
+        assert_true(least > 0 && least <= s.seconds);
+        l.vpp = 1;
+        assert_true(price_least(&f.p, &l, 64, 0) <= least);
     }
 }
 

@@ -100,6 +100,9 @@ static void brute_force(void **state)
         {"dit-b", "fsdp2", "16x32x32", 16, 5, 0.08},
         {"dit-b", "reel", "8x16x32", 8, 7, 0.1}, /* virtual stages win here and below */
         {"dit-b", "reel", "8x16x32", 4, 12, 0.06},
+        {"dit-b", "reel", "5x9x5", 2, 65, 1},
+        {"dit-b", "reel", "5x9x5", 2, 96, 1},
+        {"dit-b", "megatron", "5x9x5", 4, 70, 0.06},
         /* another order of ranks wins here and below */
         {"dit-b", "megatron-bridge", "16x32x32", 8, 1, 0.06, 2},
         {"dit-l", "reel", "32x64x64", 8, 2, 1, 2},
@@ -124,6 +127,38 @@ static void prefix(void **state)
     for (size_t i = 0; i < few.n; i++)
         assert_close(few.items[i].seconds, found.items[i].seconds, 1e-12, "its time");
     planner_free(p);
+}
+
+/* A plan at 4,096 GPUs takes little work: grids and micro-batch sizes whose layers are priced, and
+ * layouts sized and priced. The limits are a third to a half above what it was when they were
+ * set. */
+static void effort(void **state)
+{
+    static const struct {
+        const char *model, *cluster, *seq;
+        int64_t gpus, gbs;
+        size_t most;
+        int64_t opened, computed;
+    } cases[] = {
+        {"llama-3-405b", "dgx-a800", "2048", 3840, 46080, 5, 600000, 2600000},
+        {"llama-3-405b", "dgx-a800", "2048", 4096, 2048, 100, 60000, 2900000},
+        {"moviegen-30b", "dgx-a800", "32x48x48", 3840, 46080, 5, 55000, 75000},
+        {"stdit-xl", "dgx-h100", "16x32x32", 4096, 46080, 5, 140000, 150000},
+        {"dit-28b", "dgx-h100", "32x45x80", 4096, 46080, 5, 5500, 24000},
+    };
+    struct err err;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of(cases[i].model, cases[i].cluster, "reel", cases[i].seq,
+                                       cases[i].gbs);
+        assert_ok(planner_gpus(p, cases[i].gpus, &err), &err);
+        assert_ok(planner_search(p, cases[i].most, &found, &err), &err);
+        int64_t computed = found.sized + found.priced;
+        if (found.opened > cases[i].opened || computed > cases[i].computed)
+            fail_msg("%s: %lld grids opened, %lld layouts computed", cases[i].model,
+                     (long long)found.opened, (long long)computed);
+        planner_free(p);
+    }
 }
 
 /* Leaves this process one of the processors that it may use. Returns those it had. */
@@ -284,7 +319,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
-        cmocka_unit_test(processors), cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
+        cmocka_unit_test(processors), cmocka_unit_test(effort),
+        cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
     };
     return cmocka_run_group_tests_name("autotune_stream", tests, NULL, NULL);

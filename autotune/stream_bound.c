@@ -1,0 +1,81 @@
+/* This file computes bounds on the steps of a grid for one or many micro-batch sizes, and says
+ * which sizes are considered. The essay at the top of stream.c says why they hold. */
+#include "autotune/stream_priv.h"
+
+#include <math.h>
+
+#include "base/num.h"
+
+static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
+
+/* ---- micro-batch sizes ---- */
+
+int64_t stream_samples(const struct stream *s, const struct layout *l)
+{ return num_ceil_div(s->spec->work->gbs, l->dp); }
+
+int64_t stream_smallest_mbs(int64_t samples, int64_t mbs)
+{ return num_ceil_div(samples, num_ceil_div(samples, mbs)); }
+
+int64_t stream_next_mbs(int64_t samples, int64_t mbs)
+{
+    int64_t m = num_ceil_div(samples, mbs);
+    return m == 1 ? samples + 1 : num_ceil_div(samples, m - 1);
+}
+
+/* ---- bounds ---- */
+
+double stream_layer_seconds(const struct price *p)
+{
+    double s = 0;
+    for (int i = WORK_LAYER_FORWARD; i <= WORK_LAYER_BACKWARD; i++) {
+        const struct price_part *q = &p->parts[i];
+        s += q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp;
+    }
+    return s;
+}
+
+double stream_grid_bound(const struct stream *s, const struct layout *l, double work, double once,
+                         int64_t vpp)
+{
+    double layers = (double)model_of(s)->layers,
+           fewest = (double)(model_of(s)->layers / l->pp);
+    double most = work * layers / (double)l->pp;
+    return l->pp == 1 ? most
+                      : fmax(most, work * fewest + once * (layers - fewest) / (double)vpp);
+}
+
+double stream_least_seconds(const struct stream *s, const struct price *p)
+{
+    const struct layout *l = &s->work.grid;
+    double rows = s->work.tokens / (l->sp ? (double)l->tp : 1);
+    bool cut = rows < LAYOUT_TP_SLICES * LAYOUT_TP_SLICE_ROWS * s->work.samples;
+    double share = s->work.stack->kind != STACK_REEL ? 1 : rows / (rows + 1) * (cut ? 0.5 : 1);
+    return stream_layer_seconds(p) * share * (1 - 1e-9);
+}
+
+/* Writes the depths of weights' gradients with b samples, as work_build() computes them. */
+static void depths_of(const struct stream *s, const struct layout *l, int64_t b,
+                      double out[PRICE_DEPTHS])
+{
+    double samples = (double)b, tokens = (double)seq_tokens(s->spec->work->seq);
+    bool whole = s->work.stack->kind == STACK_REEL && model_is_trainable(model_of(s));
+    out[PRICE_OF_TOKENS] = whole ? samples * ceil(tokens / (double)l->cp)
+                                 : samples * tokens / (double)l->cp;
+    out[PRICE_OF_SAMPLES] = samples;
+    out[PRICE_OF_TEXT] = samples * (double)model_of(s)->text_len;
+}
+
+void stream_even_set(struct stream *s, const struct layout *l, int64_t to)
+{
+    double depths[PRICE_DEPTHS], *even = s->even.even, most = 2;
+    for (int k = 0; k < PRICE_DEPTHS; k++)
+        even[k] = INFINITY;
+    for (int64_t b = l->mbs; b <= to && most > 1; b = stream_next_mbs(stream_samples(s, l), b)) {
+        depths_of(s, l, b, depths);
+        most = 1;
+        for (int k = 0; k < PRICE_DEPTHS; k++) {
+            even[k] = fmin(even[k], price_ragged(&s->even, depths[k]));
+            most = fmax(most, even[k]);
+        }
+    }
+}
