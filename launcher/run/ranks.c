@@ -282,29 +282,31 @@ static void step_of(const struct str *arguments, char step[LIMIT_NAME_BYTES])
     }
 }
 
+static const char *const daemon_names[] = {"slurmstepd\n", NULL};
+
 /* Tells whether this process is the step daemon of a numbered step of this job, but not of this
  * process's own step. */
 static bool is_step_daemon(pid_t pid)
 {
-    static const char *const names[] = {"slurmstepd\n", NULL};
     const char *own_step = getenv("SLURM_STEP_ID");
     struct str text = STR_INIT;
     char step[LIMIT_NAME_BYTES] = "";
-    if (is_program(pid, names) && proc_read(pid, "cmdline", &text))
+    if (is_program(pid, daemon_names) && proc_read(pid, "cmdline", &text))
         step_of(&text, step);
     str_release(&text);
     return step[0] && !(own_step && strcmp(step, own_step) == 0);
 }
 
 /* Tells whether a step daemon started this process, which then is a task of the step, and the step
- * is the trainer's: another of its tasks here has the trainer's id, or BARE steps are looked
- * for. */
+ * is the trainer's: another of its tasks here has the trainer's id, or BARE steps are looked for. A
+ * task that has not executed its program yet, because its prolog runs, is still a copy of the
+ * daemon, which blocks signals: one sent to it would end the program. */
 static bool is_task(const struct process *list, size_t n, const struct process *p, enum which which)
 {
     bool ours = which == BARE;
     for (size_t i = 0; i < n && !ours; i++)
         ours = list[i].kind == OURS && list[i].parent == p->parent;
-    return ours && is_step_daemon(p->parent);
+    return ours && is_step_daemon(p->parent) && !is_program(p->pid, daemon_names);
 }
 
 /* Makes a process without an id one of the trainer's, under another or as a task of its step. Its
