@@ -156,8 +156,8 @@ static struct stream_spec stream_of(const struct planner *p)
 {
     double room = footprint_room(p->v, planner_limit_bytes(p), p->ask.fits);
     return (struct stream_spec){.work = &p->work, .machine = &p->machine, .gpus = p->gpus,
-                                .limit_bytes = room, .one_order = p->stack.kind != STACK_REEL,
-                                .adapter = p->ask.adapter};
+                                .limit_bytes = room, .adapter = p->ask.adapter,
+                                .one_order = p->stack.kind != STACK_REEL || p->ask.adapter};
 }
 
 /* ---- search ---- */
