@@ -74,9 +74,9 @@ wait_for() {
     until "$@"; do
         [ $SECONDS -ge $end ] && return 1
         case $((SECONDS - begun)) in
-        0 | 1) nap 0.1 ;;
-        [2-5]) nap 0.25 ;;
-        ? | 1?) nap 0.5 ;;
+        0) nap 0.1 ;;
+        1 | 2) nap 0.25 ;;
+        ?) nap 0.5 ;;
         *) nap 1 ;;
         esac
     done
