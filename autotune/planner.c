@@ -242,6 +242,32 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
     return all_refused(found) ? none_can_run(p, found, err) : none_fits(p, found, err);
 }
 
+static int faster_search(const struct planner *p, double beat_s, struct stream_found *found,
+                         double *best_s, struct err *err)
+{
+    struct stream_spec spec = stream_of(p);
+    bool fits = true;
+    int rc;
+    spec.beat_s = beat_s;
+    if ((rc = stream_search(&spec, 1, found, err)) < 0)
+        return rc;
+    *best_s = found->n > 0 && found->items[0].seconds < beat_s ? found->items[0].seconds : INFINITY;
+    if (found->n > 0)
+        return 0;
+    if (!p->ask.adapter && (rc = stream_any_fits(&spec, &fits, err)) < 0)
+        return rc;
+    return fits && !p->ask.adapter ? 0 : planner_search(p, 1, found, err);
+}
+
+int planner_faster(const struct planner *p, double beat_s, double *best_s, struct err *err)
+{
+    struct stream_found *found = calloc(1, sizeof *found);
+    int rc = found ? faster_search(p, beat_s, found, best_s, err)
+                   : err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    free(found);
+    return rc;
+}
+
 /* Says why not even the greatest number of GPUs that --gpus least tried is enough. */
 static int none_enough(const struct planner *p, struct err *err)
 {

@@ -65,6 +65,9 @@ int planner_least(struct planner *p, struct err *err);
 double planner_limit_bytes(const struct planner *p); /* of one GPU */
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,
                    struct err *err);
+/* Writes the time of the best layout, if it takes less than beat_s seconds; else INFINITY. It is
+ * much faster than planner_search(). ERR_NO: no layout fits. */
+int planner_faster(const struct planner *p, double beat_s, double *best_s, struct err *err);
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err);
 /* Holds, for each term of a layout's predicted step time, the work and the constant from which it

@@ -27,6 +27,7 @@ struct stream_spec {
     const struct price_machine *machine;
     int64_t gpus;
     double limit_bytes;           /* the largest footprint that a GPU may have */
+    double beat_s;  /* only layouts that take less are looked for, s; 0: any */
     bool one_order; /* only the default order of ranks is considered */
     bool all; /* all layouts of a grid are priced, without bounds; for the benchmark */
     const struct adapter *adapter; /* adapter of the trainer that must run the layouts; NULL: any */

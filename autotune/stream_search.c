@@ -96,14 +96,15 @@ static int walk(struct stream *all, struct parts *p, struct err *err)
     return all->rc < 0 ? all->rc : stream_settle(all, err);
 }
 
-/* Finds a time that none of the best `most` layouts exceeds; INFINITY where fewer were found. This
+/* Finds a time that none of the best `most` layouts exceeds, if as many were found. This
  * pass is short, and one list is bounded sooner than many: nobody shares it. */
 static int cap_find(struct stream *s, struct err *err)
 {
     const struct stream_found *f = s->found;
     int rc;
     memset(s->found, 0, sizeof *s->found);
-    s->parts = 1, s->room = STREAM_ITEMS, s->cap = INFINITY, s->coarse = true;
+    s->parts = 1, s->room = STREAM_ITEMS, s->coarse = true;
+    s->cap = s->spec->beat_s > 0 ? s->spec->beat_s : INFINITY;
     stream_walk(s);
     if (s->rc < 0) {
         *err = s->err;
@@ -112,7 +113,8 @@ static int cap_find(struct stream *s, struct err *err)
     if ((rc = stream_settle(s, err)) < 0)
         return rc;
     /* a little above, so that layouts of equal time come in */
-    s->cap = f->n == s->most ? f->items[s->most - 1].seconds * (1 + 1e-9) : INFINITY;
+    if (f->n == s->most)
+        s->cap = fmin(s->cap, f->items[s->most - 1].seconds * (1 + 1e-9));
     s->coarse = false;
     return 0;
 }

@@ -142,27 +142,27 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
 static double gpu_seconds(const struct planner *p, const struct stream_found *f)
 { return f->items[0].seconds * (double)p->gpus; }
 
-/* Searches on half of the GPUs, then on half of those and so on, while a layout fits, and leaves in
- * `best` the search with the fewest GPU-hours. `spare` is scratch space for one search. */
-static int fewer_search(struct planner *p, size_t top, struct stream_found *best,
-                        struct stream_found *spare, struct err *err)
+/* Looks on half of the GPUs, then on half of those and so on, while a layout fits, for a best
+ * layout with fewer GPU-hours than `found` has. Then searches where it found the fewest. */
+static int fewer_search(struct planner *p, size_t top, struct stream_found *found, struct err *err)
 {
-    int64_t chosen = p->gpus;
-    double least = gpu_seconds(p, best);
+    static const double ROUNDING = 1 + 1e-9;
+    int64_t all = p->gpus, chosen = all;
+    double least = gpu_seconds(p, found), s;
     int rc = 0;
-    for (int64_t gpus = chosen; gpus % 2 == 0 && rc == 0;) {
+    for (int64_t gpus = all; gpus % 2 == 0 && rc == 0;) {
         gpus /= 2;
         if (planner_gpus(p, gpus, err) < 0)
             break; /* this number is neither whole nodes nor a divisor of one */
-        rc = planner_search(p, top, spare, err);
-        if (rc == 0 && gpu_seconds(p, spare) < least) {
-            least = gpu_seconds(p, spare), chosen = gpus;
-            *best = *spare;
-        }
+        rc = planner_faster(p, ROUNDING * least / (double)gpus, &s, err);
+        if (rc == 0 && s * (double)gpus < least)
+            least = s * (double)gpus, chosen = gpus;
     }
     if (rc < 0 && rc != ERR_NO)
         return rc;
-    return planner_gpus(p, chosen, err);
+    if ((rc = planner_gpus(p, chosen, err)) < 0 || chosen == all)
+        return rc;
+    return planner_search(p, top, found, err);
 }
 
 static int best_search(struct planner *p, const struct request *r, bool gpu_hours,
@@ -173,12 +173,7 @@ static int best_search(struct planner *p, const struct request *r, bool gpu_hour
         return rc;
     if ((rc = planner_search(p, r->top, found, err)) < 0 || !gpu_hours)
         return rc;
-    struct stream_found *spare = malloc(sizeof *spare);
-    if (!spare)
-        return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
-    rc = fewer_search(p, r->top, found, spare, err);
-    free(spare);
-    return rc;
+    return fewer_search(p, r->top, found, err);
 }
 
 /* Predicts the layouts to show: the best, and that of --layout if it is not among them. */
