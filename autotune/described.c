@@ -243,7 +243,7 @@ static int predict(void *target, const struct layout *l, struct target_item *out
         rc = planned_of(d->planner, &trial, gbs, &planned, err);
     bill_make(d->planner, &planned, &out->trial_bill);
     planner_gbs(d->planner, d->spec.gbs);
-    price_classes(&planned.step, out->class_s);
+    memcpy(out->class_s, planned.step.class_s, sizeof out->class_s);
     out->bytes = planned.footprint.total;
     return rc;
 }

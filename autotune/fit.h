@@ -5,7 +5,8 @@
  * trial each scale is 1, or comes from an earlier fit (fit_begin()). A term that waits for other
  * work, such as the bubble, grows with that work; fit.c has the formulas. Scales are learnt by
  * Gauss-Newton on ln(step), with the priors as ridge and Huber weights. Where a trial also measured
- * the CPU time of each class of work (price_classes()), each class corrects its own scale.
+ * the CPU time of each class of work (class_s of struct price_step), each class corrects its own
+ * scale.
  *
  *     struct fit fit;
  *     fit_init(&fit);

@@ -255,20 +255,47 @@ static void part_terms(const struct price_part *p, double count, struct price_st
     out->fixed[PRICE_TP] += count * p->tp_fixed;
 }
 
-static void again_terms(const struct price_part *p, double count, struct price_step *out)
+/* Adds the seconds that a part computes, by class, as a trial on CPUs measures them. */
+static void part_classes(const struct price_part *p, double count, double class_s[PRICE_TERMS])
 {
-    out->again[PRICE_GEMM] += count * p->gemm;
-    out->again[PRICE_ATTENTION] += count * p->attention;
-    out->again[PRICE_ELEMENTWISE] += count * p->elementwise;
+    class_s[PRICE_GEMM] += count * p->gemm;
+    class_s[PRICE_ATTENTION] += count * p->attention;
+    class_s[PRICE_ELEMENTWISE] += count * p->elementwise;
+    class_s[PRICE_INPUTS] += count * p->inputs;
 }
 
-void price_classes(const struct price_step *step, double class_s[PRICE_TERMS])
+/* Sets the seconds that a stage computes in a step, by class, recomputation included. */
+static void stage_classes(const struct price *p, const struct stage_price *s,
+                          double class_s[PRICE_TERMS])
 {
-    static const enum price_term classes[] = {PRICE_GEMM, PRICE_ATTENTION, PRICE_ELEMENTWISE,
-                                              PRICE_INPUTS, PRICE_OPTIMIZER};
+    const struct price_part *q = p->parts;
+    double m = p->work->micro_batches, again = m * p->machine->v[CONSTANT_AGAIN];
     memset(class_s, 0, PRICE_TERMS * sizeof *class_s);
-    for (size_t i = 0; i < ARRAY_LEN(classes); i++)
-        class_s[classes[i]] = step->term[classes[i]] + step->again[classes[i]];
+    for (int back = 0; back < 2; back++) {
+        part_classes(&q[WORK_LAYER_FORWARD + back], m * s->s.layers, class_s);
+        part_classes(&q[WORK_EACH_FORWARD + back], m * s->s.each, class_s);
+        part_classes(&q[WORK_FIRST_FORWARD + back], s->s.first ? m : 0, class_s);
+        part_classes(&q[WORK_LAST_FORWARD + back], s->s.last ? m : 0, class_s);
+    }
+    double inputs = class_s[PRICE_INPUTS]; /* they are not recomputed */
+    part_classes(&q[WORK_LAYER_FULL], again * fmax(0, s->s.full - s->s.there), class_s);
+    part_classes(&q[WORK_LAYER_SELECTIVE], again * fmax(0, s->s.selective - s->s.there), class_s);
+    class_s[PRICE_INPUTS] = inputs;
+    class_s[PRICE_ELEMENTWISE] += m * s->pieces + s->packed;
+    class_s[PRICE_OPTIMIZER] = s->update;
+}
+
+/* Sets each class to that of the stage where it is longest. */
+static void longest_classes(const struct price *p, const struct stage_class *c, int n,
+                            double class_s[PRICE_TERMS])
+{
+    memset(class_s, 0, PRICE_TERMS * sizeof *class_s);
+    for (int i = 0; i < n; i++) {
+        double one[PRICE_TERMS];
+        stage_classes(p, &c[i].price, one);
+        for (int t = 0; t < PRICE_TERMS; t++)
+            class_s[t] = fmax(class_s[t], one[t]);
+    }
 }
 
 /* Splits the seconds of the busiest stage's micro-batches into terms. */
@@ -289,9 +316,6 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->fixed[PRICE_PP] = m * sends * q[WORK_SEND].pp_fixed;
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
     out->term[PRICE_RECOMPUTE] = m * s->again;
-    double again = m * p->machine->v[CONSTANT_AGAIN];
-    again_terms(&q[WORK_LAYER_FULL], again * fmax(0, s->s.full - s->s.there), out);
-    again_terms(&q[WORK_LAYER_SELECTIVE], again * fmax(0, s->s.selective - s->s.there), out);
     out->term[PRICE_GATHER] = m * s->units.gather;
     out->hidden[PRICE_GATHER] = m * s->units.gather_hidden;
     out->term[PRICE_REDUCE] = m * s->units.reduce;
@@ -535,5 +559,6 @@ int price_replay(const struct price *p, const struct layout *l, struct price_ste
     if (s < 0)
         return err_set(err, ERR_NOMEM, "out of memory for the replay of a pipeline");
     step_of(p, l, &st, c, n, s, out);
+    longest_classes(p, c, n, out->class_s);
     return 0;
 }

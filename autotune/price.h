@@ -149,11 +149,11 @@ struct price_step {
     double under[PRICE_TERMS];   /* seconds of compute under which its messages could hide */
     double alone[PRICE_TERMS];   /* seconds of each one's messages that nothing can hide */
     double fixed[PRICE_TERMS];   /* seconds of each that do not depend on bytes */
-    double again[PRICE_TERMS];   /* seconds of `recompute`, by class */
+    /* price_replay() only: the seconds that each class computes, recomputation included, on the
+     * stage where it is longest; 0: none. The classes are those that a trial on CPUs measures, and
+     * it too reports each one's longest rank. */
+    double class_s[PRICE_TERMS];
 };
-/* Writes the seconds that each class computes in a priced step, recomputation included; 0: none.
- * The classes are those that a trial on CPUs measures. */
-void price_classes(const struct price_step *step, double class_s[PRICE_TERMS]);
 /* Holds what a fit needs to predict how long a step takes at other rates. */
 struct price_bill {
     double term[PRICE_TERMS], hidden[PRICE_TERMS], under[PRICE_TERMS], alone[PRICE_TERMS],

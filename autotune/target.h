@@ -11,7 +11,7 @@
 struct target_item {
     struct price_bill bill;
     struct price_bill trial_bill;    /* of what a trial runs, which may be smaller */
-    double class_s[PRICE_TERMS];     /* price_classes() of what a trial runs */
+    double class_s[PRICE_TERMS];     /* of what a trial runs, as in struct price_step */
     double bytes;                    /* of the trial's fullest rank */
 };
 struct target_ops {
