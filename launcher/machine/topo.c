@@ -186,13 +186,16 @@ static int format_check(const char *xml, const char *source, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: not an hwloc XML topology: make one with 'reel topo --dump-xml'",
                        source);
-    if (HWLOC_API_VERSION < 0x00030000 && version && version < strchr(at, '>') && version[9] > '2')
-        return err_set(err, ERR_INPUT,
-                       "%s: an hwloc XML topology of format %c, and this reel was built with hwloc "
-                       "2: make it with 'reel topo --dump-xml', or with 'lstopo "
-                       "--export-xml-flags v2'",
-                       source, version[9]);
-    return 0;
+    if (HWLOC_API_VERSION >= 0x00030000 || !version || version > strchr(at, '>'))
+        return 0;
+    version += strlen("version=\"");
+    if (strtol(version, NULL, 10) <= 2)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "%s: an hwloc XML topology of format %.*s, and this reel was built with hwloc "
+                   HWLOC_VERSION ", which reads format 2: make it with 'reel topo --dump-xml', or "
+                   "with 'lstopo --export-xml-flags v2'",
+                   source, (int)strcspn(version, "\""), version);
 }
 
 int topo_parse(const char *xml, size_t len, const char *source, struct topo *out, struct err *err)
