@@ -4,7 +4,8 @@
  * flops_reel/3, one sample of s tokens with a caption of c (D hidden, L layers):
  *     linear      6 · W_token · s       W_token: weights flagged PARAM_PER_TOKEN (projections, MLP,
  *                                       patch embedding, head) or PARAM_TIED (a tied head)
- *     per_text    6 · W_text · c        cross-attention's K/V projections, applied to text tokens
+ *     per_text    6 · W_text · c        cross-attention's K/V projections and the MLP on text,
+ *                                       applied to text tokens
  *     per_sample  6 · W_sample          AdaLN and the conditioning embedders, once a sample
  *     self_attn   12 · D · pairs · L    pairs: (query, key) pairs that attend. s² when all tokens
  *                                       see all others; stdit adds t·(h·w)² spatial and h·w·t²

@@ -2,10 +2,11 @@
  * `reel format model` is made from it.
  *
  * Reading is strict: an unknown key, a wrong type or a broken rule (rules[] below) is one error.
- * The writer writes every field in this order; those of position tables and plain cross-attention
- * only where the model has them, and tied_head only for gpt and llama. So equal descriptions give
- * one text, however they were written, and model_hash is its hash. A model inside another file
- * ("model" of run.json) is a catalog name or such an object, in which "schema" may be left out.
+ * The writer writes every field in this order; those of position tables, plain cross-attention and
+ * the MLP on text only where the model has them, and tied_head only for gpt and llama. So equal
+ * descriptions give one text, however they were written, and model_hash is its hash. A model inside
+ * another file ("model" of run.json) is a catalog name or such an object, in which "schema" may be
+ * left out.
  *
  * A name may carry a variant: `dit-7b+none`, `+full`, `+lora_separate`, `+lora_fused`,
  * `+lora_single`, `+global`. The lora forms keep the base's rank, or take 256 (the rank of all
@@ -23,8 +24,9 @@
  *
  * cosmos-7b and cosmos-14b are the diffusion models of Cosmos 1.0, which are dit-7b and dit-14b
  * with a padding mask; their learned positions beside the rotary ones (0.02 %) are left out.
- * wan-14b is Wan 2.1 T2V-14B (github.com/Wan-Video/Wan2.1, wan_t2v_14B.py); biases (0.1 %) and the
- * MLP that widens text of 4096 to the 5120 that cross-attention reads (0.3 %) are left out.
+ * wan-14b is Wan 2.1 T2V-14B (github.com/Wan-Video/Wan2.1, wan_t2v_14B.py). Biases are left out,
+ * and so are the gains of norms over all heads (0.03 % together); its sinusoid of the noise level
+ * has width 256 and not D, so ours has 0.18 % more there.
  *
  * llama-3-8b, -70b and -405b are Llama 3.1's (arXiv 2407.21783, table 3); gpt-3-175b is that of
  * "Language Models are Few-Shot Learners" (arXiv 2005.14165, table 2.1), without biases and its
@@ -77,6 +79,7 @@ static bool kv_divide_heads(const struct model *m)
 { return m->kv_heads >= 1 && m->heads % m->kv_heads == 0; }
 static bool text_has_length(const struct model *m)
 { return (m->text_width > 0) == (m->text_len > 0); }
+static bool text_mlp_with_text(const struct model *m) { return !m->text_in || model_has_cross(m); }
 static bool rank_with_lora(const struct model *m)
 { return adaln_is_lora(m->adaln) == (m->adaln_rank > 0); }
 static bool video_has_channels(const struct model *m)
@@ -115,6 +118,7 @@ static const struct {
     {kv_divide_heads, "kv_heads must divide heads: give a divisor of heads"},
     {text_has_length,
      "text_width and text_len go together: give both above 0 (cross-attention) or both 0 (none)"},
+    {text_mlp_with_text, "text_in needs text_width: leave it out, or give both"},
     {rank_with_lora, "adaln_rank belongs to the lora forms of adaln and to them only: give 1 or "
                      "more there, 0 elsewhere"},
     {video_has_channels, "latent_channels belongs to the video families and to them only: give the "
@@ -179,6 +183,10 @@ static const struct json_field fields[] = {
     {"text_len", JSON_INT, offsetof(struct model_text, m.text_len), .optional = true, .min = 0,
      .max = 1 << 20,
      .help = "most text tokens that the model attends to; needs text_width"},
+    {"text_in", JSON_INT, offsetof(struct model_text, m.text_in), .optional = true, .min = 0,
+     .max = 1 << 20,
+     .help = "width of the encoder's tokens, where an MLP widens them to text_width; 0: none; "
+             "planning only"},
     {"adaln", JSON_ENUM, offsetof(struct model_text, m.adaln), .optional = true,
      .names = model_adaln_names,
      .help = "modulation by the noise level; left out: full, for gpt and llama none"},
@@ -275,6 +283,8 @@ void model_write(const struct model *m, struct json_out *o, const char *key)
     json_put_bool(o, "gated_mlp", m->gated_mlp);
     json_put_int(o, "text_width", m->text_width);
     json_put_int(o, "text_len", m->text_len);
+    if (m->text_in)
+        json_put_int(o, "text_in", m->text_in);
     json_put_text(o, "adaln", model_adaln_names[m->adaln]);
     json_put_int(o, "adaln_rank", m->adaln_rank);
     if (m->cross_plain)

@@ -41,6 +41,9 @@ struct model {
     bool gated_mlp;                               /* SwiGLU: three matrices instead of two */
     /* text embedding: tokens x width; 0 = no cross-attention */
     int64_t text_width, text_len;
+    /* width of the encoder's tokens, which an MLP text_in -> text_width -> text_width widens; 0:
+     * they have text_width; planning only */
+    int64_t text_in;
     enum model_adaln adaln;
     int64_t adaln_rank;
     /* cross-attention is not modulated, so the 9D above become 6D; planning only */
@@ -59,7 +62,7 @@ static inline bool model_is_video(const struct model *m)
 { return m->family != MODEL_GPT && m->family != MODEL_LLAMA; }
 /* Says whether the trainer and its buffer list support the model; others are for planning only. */
 static inline bool model_is_trainable(const struct model *m)
-{ return model_is_video(m) && m->adaln != ADALN_GLOBAL && !m->cross_plain; }
+{ return model_is_video(m) && m->adaln != ADALN_GLOBAL && !m->cross_plain && !m->text_in; }
 static inline bool model_has_cross(const struct model *m) { return m->text_width > 0; }
 /* Says whether positions come from learned tables, added to the patch embedding, instead of rotary
  * embeddings. */

@@ -40,7 +40,9 @@
  * llama (for planning) have token_embed.weight [vocab, D], blocks with norm1.weight and
  * norm2.weight [D] instead of AdaLN and without QK norm, final.norm.weight [D], and for llama
  * final.out.weight [vocab, D] (gpt ties it). adaln global (for planning) has adaln.global.weight
- * [3A D, D] outside the layers, blocks.N.adaln.table [3A D] and final.adaln.table [2D].
+ * [3A D, D] outside the layers, blocks.N.adaln.table [3A D] and final.adaln.table [2D]. text_in
+ * (for planning) has text_mlp.0.weight [c, text_in] and text_mlp.2.weight [c, c], for the caption's
+ * tokens.
  *
  * Initialisation follows Cosmos's general_dit.py: linears are Xavier-uniform, embedder MLPs N(0,
  * 0.02), the last matrix of each modulation and the final output zero (with full AdaLN each gate
@@ -205,6 +207,12 @@ static void add_conditioning(struct builder *b)
                                    .flags = PARAM_TRAINABLE,
                                    .part = PART_COND};
         add(b, null_token, "text_null");
+    }
+    if (m->text_in > 0) {
+        add(b, matrix(PART_COND, m->text_width, m->text_in, PARAM_PER_TEXT, PARAM_TP_NONE),
+            "text_mlp.0.weight");
+        add(b, matrix(PART_COND, m->text_width, m->text_width, PARAM_PER_TEXT, PARAM_TP_NONE),
+            "text_mlp.2.weight");
     }
 }
 

@@ -344,9 +344,22 @@ static void last_parts(const struct shape *s, const struct layout *l)
                 (l->sp ? 1 : 2) * part * s->D, 1);
 }
 
+/* Adds the MLP that widens the caption's tokens. It keeps its input, its activation's input and
+ * result, and what it gives to all layers. */
+static void text_mlp(const struct shape *s, struct work_part *f)
+{
+    double in = (double)s->m->text_in, width = (double)s->m->text_width, rows = s->b * s->x;
+    if (in <= 0)
+        return;
+    work_gemm_add(f, rows, width, in, 1);
+    work_gemm_add(f, rows, width, width, 1);
+    s->w->each_kept = rows * (in + 3 * width) * s->w_bytes;
+}
+
 static void each_parts(const struct shape *s)
 {
     struct work_part *f = &s->w->parts[WORK_EACH_FORWARD];
+    text_mlp(s, f);
     f->bytes = s->w->unit_elements[UNIT_EACH] * s->w_bytes;
     f->kernels = s->w->unit_elements[UNIT_EACH] > 0 ? 8 : 0;
     backward_of(f, &s->w->parts[WORK_EACH_BACKWARD]);
@@ -620,7 +633,7 @@ void work_held(const struct work *w, const struct layout *l, const struct work_s
     k.selective = scales->stream * k.stream + scales->inner * (k.selective - k.stream);
     double plain = s->layers - s->full - s->selective;
     double each = plain * k.none + s->selective * k.selective + s->full * k.full +
-                  (s->first ? w->first_kept : 0);
+                  (s->first ? w->first_kept : 0) + w->each_kept;
     memset(bytes, 0, WORK_HELD * sizeof *bytes);
     held_state(w, l, s, bytes);
     bytes[HELD_ACTIVATIONS] = s->in_flight * each;

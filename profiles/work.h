@@ -133,6 +133,7 @@ struct work {
     double unit_elements[WORK_UNITS]; /* weights on this rank, after tp */
     struct work_kept kept;     /* of a layer */
     double layer_work;         /* bytes used inside one layer's backward, besides kept ones */
+    double each_kept;          /* bytes kept of the conditioning on each stage, for a micro-batch */
     double first_kept;         /* bytes kept before the layers, for a micro-batch */
     double logits;             /* bytes of the logits at their peak; of a video model's output */
     double boundary;           /* bytes of a message between stages */

@@ -95,6 +95,8 @@ static void walk_cross_attention(const struct model *m, double s, double text, s
     double D = (double)m->hidden, H = (double)m->heads, dim = D / H, L = (double)m->layers;
     w->linear += product(s, D, D, 2 * L); /* q, out */
     w->per_text += product(text, (double)m->kv_heads * dim, (double)m->text_width, 2 * L);
+    if (m->text_in > 0)
+        w->per_text += product(text, (double)m->text_width, (double)(m->text_in + m->text_width), 1);
     w->cross_attn += attention(H, dim, s, text, L);
 }
 

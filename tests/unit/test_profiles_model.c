@@ -137,6 +137,7 @@ static const struct {
     {HEAD "\"layers\": 2, \"hidden\": 64, \"heads\": 4}",
      "latent_channels belongs to the video families"},
     {HEAD SIZE "\"latent_channels\": 16, \"tied_head\": true}", "tied_head belongs to gpt and llama"},
+    {HEAD SIZE "\"latent_channels\": 16, \"text_in\": 64}", "text_in needs text_width"},
     {HEAD SIZE "\"latent_channels\": 16, \"cross_plain\": true}",
      "cross_plain needs cross-attention"},
     {HEAD SIZE "\"latent_channels\": 16, \"vocab\": 7}", "vocab belongs to gpt and llama"},
