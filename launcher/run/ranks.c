@@ -75,6 +75,32 @@ static bool is_bare(const struct str *environ_text)
            !(own_step && strcmp(step, own_step) == 0);
 }
 
+/* Tells whether this is the id of this process's job, or of a component of it if it is
+ * heterogeneous. A process outside of any job takes every job for its own, because its trainer may
+ * have asked for one by srun. */
+static bool is_own_job(const char *id)
+{
+    const char *own = getenv("SLURM_JOB_ID"), *part;
+    char name[64];
+    bool is = !own || strcmp(own, id) == 0;
+    for (int i = 0; !is; i++) {
+        snprintf(name, sizeof name, "SLURM_JOB_ID_HET_GROUP_%d", i);
+        if (!(part = getenv(name)))
+            return false;
+        is = strcmp(part, id) == 0;
+    }
+    return is;
+}
+
+/* Tells whether the process is of another job, or of another trainer's node agent. It may have the
+ * trainer's id all the same, because what a trainer submits or starts inherits it. */
+static bool is_foreign(const struct str *environ_text, const char *trainer_id)
+{
+    const char *job = environ_get(environ_text, "SLURM_JOB_ID"),
+               *agent = environ_get(environ_text, RANKS_AGENT_VARIABLE);
+    return (job && !is_own_job(job)) || (agent && strcmp(agent, trainer_id) != 0);
+}
+
 /* Fills in what the process's environment contains. The rank variables are put into a fixed order,
  * because shells change the order of what they export. Returns false for a process that can be
  * none of the trainer's. */
@@ -83,7 +109,9 @@ static bool environ_look(struct process *p, enum which which, const char *traine
     struct str text = STR_INIT;
     bool readable = proc_read(p->pid, "environ", &text);
     bool nameless = readable && is_nameless(&text);
-    if (environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id))
+    if (is_foreign(&text, trainer_id))
+        p->kind = STRANGER;
+    else if (environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id))
         p->kind = AGENT;
     else if (which == TRAINER ? environ_is(&text, RANKS_VARIABLE, trainer_id)
                               : nameless && is_bare(&text))

@@ -17,6 +17,9 @@
  * steps of this Slurm job that have no id are: those with SLURM_JOB_ID and SLURM_STEP_ID, which
  * slurmstepd sets itself, and those that the step's daemon started.
  *
+ * What a trainer submits or starts may inherit its id: processes of another Slurm job, and of
+ * another trainer's node agent, are not its own. The components of a heterogeneous job are one job.
+ *
  * Where several nodes of a cluster share one machine, a rank belongs to the node that its
  * SLURMD_NODENAME names. Another node's ranks are left to that node's agent, if its process is
  * found (RANKS_AGENT_VARIABLE). The name alone does not suffice, because some launchers copy the
