@@ -73,7 +73,12 @@ static int rates_measure(struct probe *p, struct err *err)
 
 static int update_measure(struct probe *p, struct err *err)
 {
-    return p->messages_only ? 0 : probe_model_update(&p->compute, &p->spec, &p->views, err);
+    if (p->messages_only)
+        return 0;
+    comm_bind(p->world, NULL, NULL, NULL);
+    int rc = probe_model_update(&p->compute, &p->spec, p->world, &p->views, err);
+    comm_bind(p->world, p->compute.dev, NULL, NULL);
+    return rc;
 }
 
 /* ---- MPI ---- */
@@ -227,7 +232,6 @@ static int probe_all(struct probe *p, enum ops_blas blas, struct err *err)
         return rc;
     if ((rc = comm_agree(p->world, rates_measure(p, err), err)) < 0)
         return rc;
-    /* Updates are short. All ranks, having agreed, begin them at the same time. */
     if ((rc = comm_agree(p->world, update_measure(p, err), err)) < 0)
         return rc;
     if ((rc = comm_measure(p, err)) < 0)

@@ -1,6 +1,7 @@
 #include "trainer/cmd/probe_model.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,9 +17,12 @@ const char *const probe_class_names[] = {
     "gemm_s", "attn_fwd_s", "attn_bwd_s", "elementwise_s", "samples_s", "angles_s", "patches_s",
     "loss_s", NULL};
 
-/* A micro-batch is repeated this often, or until ENOUGH_S have passed, but at least twice; the
- * update is always repeated this often. */
+/* A micro-batch is repeated this often, or until ENOUGH_S have passed, but at least twice. */
 enum { REPEATS = 5 };
+/* The update is repeated this often, always after a micro-batch: the largest one that is shorter
+ * than BEFORE_S, or the smallest. */
+enum { UPDATES = 9 };
+static const double BEFORE_S = 0.1;
 /* The update is measured over at most this many elements, which are more than caches hold. */
 enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
 static const double ENOUGH_S = 0.5;
@@ -269,82 +273,139 @@ static double clock_of(const struct dev *dev)
     return dev->host_memory ? clock_cpu_s() : clock_mono_s();
 }
 
+/* Holds the update's arrays, each by itself, and its update_block. It is device memory. */
+struct update_memory { void *state[UPDATE_PARTS], *block; };
+struct update_times { double norm_s, update_s, clear_s, move_s; };
+
 /* Measures the norm of gradients and the update, and then clearing and copying the gradients. */
-static int update_repeat(struct compute *compute, const struct ops_sumsq *norm,
-                         const struct ops_adamw *update, struct probe_views *out, struct err *err)
+static int update_time(struct compute *compute, const struct ops_sumsq *norm,
+                       const struct ops_adamw *update, struct update_times *out, struct err *err)
 {
     struct dev *dev = compute->dev;
     struct ops *ops = compute->ops;
-    double update_s[REPEATS], norm_s[REPEATS], clear_s[REPEATS], move_s[REPEATS];
     int rc;
-    for (int i = 0; i < REPEATS; i++) {
-        double started_s = clock_of(dev);
-        ops->sumsq(ops, compute->stream, norm);
-        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
-            return rc;
-        double normed_s = clock_of(dev);
-        ops->adamw(ops, compute->stream, update);
-        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
-            return rc;
-        double updated_s = clock_of(dev);
-        dev->fill(dev, update->grad.ptr, 0, update->grad.cols * dtype_bytes(ops->stat),
-                  compute->stream);
-        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
-            return rc;
-        norm_s[i] = normed_s - started_s, update_s[i] = updated_s - normed_s;
-        double cleared_s = clock_of(dev);
-        ops->copy(ops, compute->stream, &(struct ops_copy){update->grad, update->m});
-        if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
-            return rc;
-        clear_s[i] = cleared_s - updated_s, move_s[i] = clock_of(dev) - cleared_s;
-    }
-    out->norm_s = num_median(norm_s, REPEATS), out->update_s = num_median(update_s, REPEATS);
-    out->clear_s = num_median(clear_s, REPEATS), out->move_s = num_median(move_s, REPEATS);
+    double started_s = clock_of(dev);
+    ops->sumsq(ops, compute->stream, norm);
+    if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+        return rc;
+    double normed_s = clock_of(dev);
+    ops->adamw(ops, compute->stream, update);
+    if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+        return rc;
+    double updated_s = clock_of(dev);
+    dev->fill(dev, update->grad.ptr, 0, update->grad.cols * dtype_bytes(ops->stat),
+              compute->stream);
+    if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+        return rc;
+    double cleared_s = clock_of(dev);
+    ops->copy(ops, compute->stream, &(struct ops_copy){update->grad, update->m});
+    if ((rc = dev->stream_sync(dev, compute->stream, err)) < 0)
+        return rc;
+    *out = (struct update_times){normed_s - started_s, updated_s - normed_s,
+                                 cleared_s - updated_s, clock_of(dev) - cleared_s};
     return 0;
 }
 
-/* Measures norm and update of n consecutive elements: gradient, weight, moments, and the compute
- * weight if it has another type. `block` is in device memory. */
-static int update_of(struct compute *compute, char *state, struct update_block *block, int64_t n,
-                     struct probe_views *out, struct err *err)
+static double time_median(const struct update_times *times, size_t member)
 {
-    struct dev *dev = compute->dev;
-    struct ops *ops = compute->ops;
-    int64_t bytes = n * dtype_bytes(ops->stat);
+    double v[UPDATES];
+    for (int i = 0; i < UPDATES; i++)
+        memcpy(&v[i], (const char *)&times[i] + member, sizeof v[i]);
+    return num_median(v, UPDATES);
+}
+
+/* Measures one update as a step does it: after a micro-batch, which leaves other data in the
+ * caches, and on all ranks at the same time. A rank that fails ends it on all. */
+static int update_once(struct small *s, struct comm *world, int64_t samples,
+                       const struct ops_sumsq *norm, const struct ops_adamw *update,
+                       struct update_times *out, struct err *err)
+{
+    int rc = comm_agree(world, micro_batch(s, samples, err), err);
+    if (rc < 0)
+        return rc;
+    return comm_agree(world, update_time(s->compute, norm, update, out, err), err);
+}
+
+static int update_repeat(struct small *s, struct comm *world, int64_t samples,
+                         const struct ops_sumsq *norm, const struct ops_adamw *update,
+                         struct probe_views *out, struct err *err)
+{
+    struct update_times times[UPDATES];
+    int rc;
+    for (int i = 0; i < UPDATES; i++)
+        if ((rc = update_once(s, world, samples, norm, update, &times[i], err)) < 0)
+            return rc;
+    out->norm_s = time_median(times, offsetof(struct update_times, norm_s));
+    out->update_s = time_median(times, offsetof(struct update_times, update_s));
+    out->clear_s = time_median(times, offsetof(struct update_times, clear_s));
+    out->move_s = time_median(times, offsetof(struct update_times, move_s));
+    return 0;
+}
+
+/* Measures norm and update of out->update_elements consecutive elements: gradient, weight, moments,
+ * and the compute weight if it has another type. */
+static int update_of(struct small *s, struct comm *world, int64_t samples,
+                     const struct update_memory *memory, struct probe_views *out,
+                     struct err *err)
+{
+    struct dev *dev = s->compute->dev;
+    struct ops *ops = s->compute->ops;
+    int64_t n = out->update_elements;
+    struct update_block *block = memory->block;
     struct tensor part[UPDATE_PARTS];
     for (int i = 0; i < UPDATE_PARTS; i++)
-        part[i] = tensor_of(state + i * bytes, i + 1 < UPDATE_PARTS ? ops->stat : ops->act, 1, n);
+        part[i] = tensor_of(memory->state[i], i + 1 < UPDATE_PARTS ? ops->stat : ops->act, 1, n);
     struct update_block here = {
         .step = {.lr = 1e-3, .bias1 = 0.1, .bias2 = 0.1, .grad_scale = 1},
         .span = {.n = n, .counted = n, .lr_scale = 1}};
-    dev->copy(dev, block, &here, sizeof here, DEV_H2D, compute->stream);
+    dev->copy(dev, block, &here, sizeof here, DEV_H2D, s->compute->stream);
     struct ops_adamw update = {
         .step = &block->step, .spans = &block->span, .host_spans = &here.span, .n = 1,
         .grad = part[0], .master = part[1], .m = part[2], .v = part[3],
         .weight = ops->act == ops->stat ? part[1] : part[4],
         .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .change = &block->change};
     struct ops_sumsq norm = {.x = part[0], .out = &block->health};
-    out->update_elements = n;
-    return update_repeat(compute, &norm, &update, out, err);
+    return update_repeat(s, world, samples, &norm, &update, out, err);
 }
 
-static int update_measure(struct compute *compute, int64_t n, struct probe_views *out,
-                          struct err *err)
+/* Takes the update's memory and opens the model of the micro-batch before it. Each part is taken by
+ * itself, as a trainer's optimizer takes it: on CPUs the update's speed depends on the distance
+ * between the same elements of the parts. */
+static int update_open(struct small *s, const struct probe_model_spec *spec,
+                       const struct probe_view *before, struct probe_views *views,
+                       struct update_memory *out, struct err *err)
 {
-    struct dev *dev = compute->dev;
-    int64_t bytes = UPDATE_PARTS * n * dtype_bytes(compute->ops->stat);
-    void *state = NULL, *block = NULL;
+    struct dev *dev = s->compute->dev;
     int rc;
-    if ((rc = dev->alloc(dev, "probe update", bytes, &state, err)) < 0)
+    if ((rc = update_elements(&spec->model, &views->update_elements, err)) < 0)
         return rc;
-    if ((rc = dev->alloc(dev, "probe step", sizeof(struct update_block), &block, err)) < 0)
-        goto out;
-    dev->fill(dev, state, 0, bytes, compute->stream);
-    rc = update_of(compute, state, block, n, out, err);
-out:
-    dev->free(dev, block);
-    dev->free(dev, state);
-    return rc;
+    int64_t bytes = views->update_elements * dtype_bytes(s->compute->ops->stat);
+    for (int i = 0; i < UPDATE_PARTS; i++) {
+        if ((rc = dev->alloc(dev, "probe update", bytes, &out->state[i], err)) < 0)
+            return rc;
+        dev->fill(dev, out->state[i], 0, bytes, s->compute->stream);
+    }
+    if ((rc = dev->alloc(dev, "probe step", sizeof(struct update_block), &out->block, err)) < 0)
+        return rc;
+    return small_open(s, spec, before, err);
+}
+
+static void update_close(struct small *s, struct update_memory *m)
+{
+    struct dev *dev = s->compute->dev;
+    small_close(s);
+    dev->free(dev, m->block);
+    for (int i = 0; i < UPDATE_PARTS; i++)
+        dev->free(dev, m->state[i]);
+}
+
+/* Returns the micro-batch that comes before each update. */
+static const struct probe_view *view_before(const struct probe_views *v)
+{
+    int i = v->n - 1;
+    while (i > 0 && v->view[i].wall_s > BEFORE_S)
+        i--;
+    return &v->view[i];
 }
 
 /* ---- which sizes ---- */
@@ -397,11 +458,16 @@ int probe_model_views(struct compute *compute, const struct probe_model_spec *sp
 }
 
 int probe_model_update(struct compute *compute, const struct probe_model_spec *spec,
-                       struct probe_views *out, struct err *err)
+                       struct comm *world, struct probe_views *out, struct err *err)
 {
-    int64_t elements;
+    struct small s = {.compute = compute};
+    struct update_memory memory = {.block = NULL};
+    const struct probe_view *before = view_before(out);
     int rc;
-    if ((rc = update_elements(&spec->model, &elements, err)) < 0)
-        return rc;
-    return update_measure(compute, elements, out, err);
+    if ((rc = comm_agree(world, update_open(&s, spec, before, out, &memory, err), err)) < 0)
+        goto out;
+    rc = update_of(&s, world, before->size.samples, &memory, out, err);
+out:
+    update_close(&s, &memory);
+    return rc;
 }

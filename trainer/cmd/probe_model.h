@@ -13,12 +13,13 @@
  * one.
  *
  *     probe_model_views(&compute, &spec, &views, err);
- *     probe_model_update(&compute, &spec, &views, err);   // when all ranks are ready for it
+ *     probe_model_update(&compute, &spec, world, &views, err);    // on all ranks
  */
 #ifndef TRAINER_CMD_PROBE_MODEL_H
 #define TRAINER_CMD_PROBE_MODEL_H
 
 #include "profiles/probe_size.h"
+#include "trainer/comm/comm.h"
 #include "trainer/ops/compute.h"
 
 /* Names the classes of operations: matrix products; attention forward and backward; norms,
@@ -52,8 +53,10 @@ struct probe_model_spec {
 /* Measures all sizes. ERR_INPUT: the model cannot be trained, or seq does not suit it. */
 int probe_model_views(struct compute *compute, const struct probe_model_spec *spec,
                       struct probe_views *out, struct err *err);
-/* Measures the update, and sets its members of *out. */
+/* Measures the update, which all ranks of `world` make at the same time, each after a micro-batch,
+ * and sets its members of *out; of the views there, at least one, it takes the micro-batch's size.
+ * Collective over `world`. */
 int probe_model_update(struct compute *compute, const struct probe_model_spec *spec,
-                       struct probe_views *out, struct err *err);
+                       struct comm *world, struct probe_views *out, struct err *err);
 
 #endif
