@@ -10,10 +10,17 @@
  * else the machine does meets all layouts alike. No round is begun that would not end within
  * --seconds, judging by the longest before it. --only takes the layouts whose line has this text.
  *
- * A line has, for each class that is priced, the median over rounds of measured / priced; one that is
- * more than 15 % off has an asterisk, and then the exit status is 1. --rows FILE gets all
- * measurements as CSV: round, model, type, layout, class, priced s, measured s; and what ranks lose
- * to each other by the probe.
+ * A line has, for each class that is priced, the median over rounds of measured / priced. One that is
+ * more than 15 % off has an asterisk; one of which the rounds show it has an exclamation mark: by the
+ * sign test, so many of them lie beyond 15 % on that side that chance explains it in 2.5 % of cases
+ * at most (six of six rounds, eight of nine). Between the two lies what the machine's own changes
+ * do: a virtual machine's memory is now and then slower by half for a second, and meets a probe
+ * or a trial alone. So lines follow that pool all rounds of all layouts which have a model, a type,
+ * or a setting's value in common. The exit status is 1 if a pool is more than 15 % off, or a layout
+ * has an exclamation mark.
+ *
+ * --rows FILE gets all measurements as CSV: round, model, type, layout, class, priced s, measured s;
+ * and what ranks lose to each other by the probe.
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +36,7 @@
 #include "base/num.h"
 #include "tests/lib/layout_set.h"
 
-enum { ROUNDS = 31, GROUPS = 16, LAYOUTS = 64 };
+enum { ROUNDS = 31, GROUPS = 16, LAYOUTS = 64, POOLS = 64, POOLED = 4096 };
 static const double OFF = 0.15;
 
 /* Holds a model with its data, and the layouts that are tried of it. */
@@ -194,7 +201,7 @@ static void group_probe(const struct group *g, int round)
 
 static void trial_do(const struct group *g, const struct layout *l, struct trial_result *out)
 {
-    const struct trial_conf conf = {.sched = sched, .bin_dir = bin, .dir = dir, .steps = 2,
+    const struct trial_conf conf = {.sched = sched, .bin_dir = bin, .dir = dir, .steps = 6,
                                     .start_s = 90, .quiet_s = 60, .blas = "own"};
     struct plan plan = {.layout = *l, .seq = g->seq, .gbs = g->gbs, .dtype = g->run.dtype,
                         .model_hash = model_hash(&g->run.model)};
@@ -244,21 +251,105 @@ static void group_round(struct group *g, int round)
 
 /* ---- the answer ---- */
 
-/* Prints a layout's medians. Returns how many are off. */
-static int layout_print(struct group *g, int i, int *all)
+/* Holds the ratios of all layouts whose line has this word. */
+struct pool {
+    char word[64];
+    double ratio[PRICE_TERMS][POOLED];
+    int n[PRICE_TERMS];
+};
+static struct pool pools[POOLS];
+static int n_pools;
+
+static struct pool *pool_of(const char *word)
 {
-    int bad = 0;
-    printf("%-14s%-5s%-52s", g->model, g->dtype, layout_words(&g->layouts[i]));
+    for (int i = 0; i < n_pools; i++)
+        if (strcmp(pools[i].word, word) == 0)
+            return &pools[i];
+    BUG_ON(n_pools == POOLS);
+    snprintf(pools[n_pools].word, sizeof pools[n_pools].word, "%s", word);
+    return &pools[n_pools++];
+}
+
+static void pool_add(const struct group *g, int i)
+{
+    char words[512], *rest = words;
+    snprintf(words, sizeof words, "%s %s %s", g->model, g->dtype, layout_words(&g->layouts[i]));
+    for (char *word; (word = strsep(&rest, " "));) {
+        struct pool *p = pool_of(word);
+        for (int t = 0; t < PRICE_TERMS; t++)
+            for (int r = 0; r < g->rounds[i] && g->ratio[i][t][r] > 0; r++) {
+                BUG_ON(p->n[t] == POOLED);
+                p->ratio[t][p->n[t]++] = g->ratio[i][t][r];
+            }
+    }
+}
+
+/* Returns how many of n fair coins fall on one side in at most 2.5 % of cases; n + 1: not even all
+ * of them (the sign test). */
+static int sure_of(int n)
+{
+    double tail = 0, ways = 1; /* of n things, n - k taken */
+    for (int k = n; k >= 0; k--) {
+        tail += ways / pow(2, n);
+        if (tail > 0.025)
+            return k + 1;
+        ways *= (double)k / (n - k + 1);
+    }
+    return 0;
+}
+
+/* Tells whether the rounds of a layout show that its median is off. */
+static bool is_shown(const double *ratio, int n)
+{
+    int above = 0, below = 0;
+    for (int i = 0; i < n; i++)
+        above += ratio[i] > 1 + OFF, below += ratio[i] < 1 - OFF;
+    return above >= sure_of(n) || below >= sure_of(n);
+}
+
+/* Holds how many medians were printed, are off, and are shown to be off. */
+struct counts { int all, off, shown; };
+
+/* Prints the medians of a line; its rounds are independent of each other, or are not. */
+static void medians_print(double *ratio, const int *n, int stride, bool apart, struct counts *c)
+{
     for (int t = 0; t < PRICE_TERMS; t++) {
-        double m = num_median(g->ratio[i][t], g->rounds[i]);
+        double *r = ratio + (ptrdiff_t)t * stride, m = n[t] ? num_median(r, n[t]) : 0;
         if (!(m > 0))
             continue;
-        bool off = fabs(m - 1) > OFF;
-        printf("  %s %.2f%s", price_term_names[t], m, off ? "*" : "");
-        bad += off, (*all)++;
+        bool off = fabs(m - 1) > OFF, shown = apart && is_shown(r, n[t]);
+        printf("  %s %.2f%s", price_term_names[t], m, shown ? "!" : off ? "*" : "");
+        c->all++, c->off += off, c->shown += shown;
     }
     printf("\n");
-    return bad;
+}
+
+static void layout_print(struct group *g, int i, struct counts *c)
+{
+    int n[PRICE_TERMS];
+    for (int t = 0; t < PRICE_TERMS; t++)
+        n[t] = g->rounds[i];
+    printf("%-14s%-5s%-52s", g->model, g->dtype, layout_words(&g->layouts[i]));
+    medians_print(&g->ratio[i][0][0], n, ROUNDS, true, c);
+}
+
+/* Prints all lines. Returns whether something is off. */
+static bool answer_print(void)
+{
+    struct counts each = {0}, pooled = {0};
+    for (int i = 0; i < n_groups; i++)
+        for (int k = 0; k < groups[i].n; k++) {
+            pool_add(&groups[i], k);
+            layout_print(&groups[i], k, &each);
+        }
+    for (int i = 0; i < n_pools; i++) {
+        printf("all of %-24s", pools[i].word);
+        medians_print(&pools[i].ratio[0][0], pools[i].n, POOLED, false, &pooled);
+    }
+    printf("%d of %d medians of %d rounds are more than 15 %% off, %d of them by the sign test; "
+           "of %d pooled medians %d\n", each.off, each.all, rounds, each.shown, pooled.all,
+           pooled.off);
+    return pooled.off > 0 || each.shown > 0;
 }
 
 static void options_read(int argc, char **argv)
@@ -306,7 +397,6 @@ static int rounds_make(void)
 int main(int argc, char **argv)
 {
     char home[] = "/tmp/reel-terms.XXXXXX", path[4096];
-    int bad = 0, all = 0;
     cores = sysconf(_SC_NPROCESSORS_ONLN);
     ranks_most = cores;
     options_read(argc, argv);
@@ -321,11 +411,8 @@ int main(int argc, char **argv)
     covering_put("stdit-tiny", "4x8x8", 4);
     covering_put("moviegen-tiny", "4x8x8", 4);
     rounds = rounds_make();
-    for (int i = 0; i < n_groups; i++)
-        for (int k = 0; k < groups[i].n; k++)
-            bad += layout_print(&groups[i], k, &all);
-    printf("%d of %d medians of %d rounds are more than 15 %% off\n", bad, all, rounds);
+    bool off = answer_print();
     sched_close(sched);
     file_remove_tree(home, NULL);
-    return bad > 0;
+    return off;
 }
