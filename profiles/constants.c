@@ -398,21 +398,30 @@ void held_out_write(const struct held_out *h, struct json_out *o)
     json_put_text(o, "held_out_because", because_of(h));
 }
 
+/* Adds a figure that is known, after *next, which is a comma from then on. */
+static void figure_say(const char **next, const char *format, double figure, struct str *out)
+{
+    if (!isfinite(figure))
+        return;
+    str_add(out, *next);
+    str_addf(out, format, figure);
+    *next = ", ";
+}
+
 void held_out_say(const struct held_out *h, struct str *out)
 {
     if (!*h->rule) {
         str_addf(out, "held-out error not known: %s", because_of(h));
         return;
     }
-    str_addf(out, "held out, %s (%lld rows of %s):", h->rule, (long long)h->rows, h->of);
-    if (isfinite(h->mape_pct))
-        str_addf(out, " times %.3g %% off", h->mape_pct);
-    if (isfinite(h->spearman_mean))
-        str_addf(out, ", ranks %.3f, worst %.3f", h->spearman_mean, h->spearman_worst);
-    if (isfinite(h->oom_caught_pct))
-        str_addf(out, ", %.3g %% of those out of memory caught", h->oom_caught_pct);
-    if (isfinite(h->good_rejected_pct))
-        str_addf(out, ", %.3g %% of the others rejected", h->good_rejected_pct);
+    const char *next = ": ";
+    str_addf(out, "held out, %s (%lld row%s of %s)", h->rule, (long long)h->rows,
+             h->rows == 1 ? "" : "s", h->of);
+    figure_say(&next, "times %.3g %% off", h->mape_pct, out);
+    figure_say(&next, "ranks %.3f", h->spearman_mean, out);
+    figure_say(&next, "worst %.3f", h->spearman_worst, out);
+    figure_say(&next, "%.3g %% of those out of memory caught", h->oom_caught_pct, out);
+    figure_say(&next, "%.3g %% of the others rejected", h->good_rejected_pct, out);
 }
 
 /* ---- its page ---- */

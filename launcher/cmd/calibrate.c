@@ -66,6 +66,18 @@ static int set_write(const struct constants *c, const char *path, struct err *er
     return rc;
 }
 
+/* Checks that no table is given twice. */
+static int once_check(const char *const *paths, size_t n, struct err *err)
+{
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(paths[i], paths[k]) == 0)
+                return err_set(err, ERR_USAGE,
+                               "%s is given twice, and its rows would count twice: give it once",
+                               paths[i]);
+    return 0;
+}
+
 static int start_read(const char *path, const char *name, struct constants *c, struct err *err)
 {
     int rc;
@@ -181,6 +193,8 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
     if (output && (rc = cmd_output_check("--output", output, err)) < 0)
         return rc;
     if ((rc = start_read(from, opt_text(v, "name"), c, err)) < 0)
+        return rc;
+    if ((rc = once_check(paths, n, err)) < 0)
         return rc;
     for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(paths[i], '/');

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "autotune/planner.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "db/store.h"
 
@@ -376,6 +377,19 @@ static int measured_read(const struct cmd_env *env, struct explanation *x, struc
     return rc;
 }
 
+/* Warns if the plan was predicted by other constants, another cluster or another reel than those
+ * that explain it now. */
+static void change_tell(const struct explanation *x, const char *path)
+{
+    double then = x->plan.predicted_step_s, now = x->one.planned.step.seconds;
+    if (then > 0 && x->plan.predicted_at > 0 && x->plan.n_evidence == 0 &&
+        fabs(now - then) > 1e-6 * then)
+        log_msg(LOG_WARN,
+                "%s: %.4g s a step were predicted, and now it is %.4g s: its constants, its "
+                "cluster or reel have changed since: 'reel plan -o' makes it anew",
+                path, then, now);
+}
+
 static int explain(const struct cmd_env *env, struct explanation *x, const char *path,
                    const char *against, bool json, struct err *err)
 {
@@ -389,6 +403,7 @@ static int explain(const struct cmd_env *env, struct explanation *x, const char 
         return rc;
     if ((rc = planner_explain(x->planner, &x->plan.layout, &x->one, err)) < 0)
         return err_context(err, "%s", path);
+    change_tell(x, path);
     if (against && (rc = other_explain(x, against, err)) < 0)
         return rc;
     if (json)
