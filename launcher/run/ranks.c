@@ -12,13 +12,15 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "launcher/run/hearing.h"
 #include "launcher/sched/proc.h"
 
-enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
-static const double LOOK_EVERY_S = 0.003;
 /* A process is signalled within microseconds after it was claimed; an older claim counts as
  * abandoned. */
 static const double FORSAKEN_S = 2;
+/* A rank that has no handler for so long after the notice is taken for a program that only waits
+ * for what it started; until then it may be starting up. */
+static const double DEAF_S = 3;
 /* A look reads two files for each process of the machine. For EAGER_S every call looks. After that
  * the next look waits for SELDOM_PART of the time since the first look, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
@@ -36,6 +38,7 @@ struct process {
     char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
     enum { STRANGER, NAMELESS, OURS, AGENT } kind; /* NAMELESS: see is_nameless */
     bool left_out, first, launcher;
+    bool elastic; /* torchrun or a launcher of its kind is above it */
 };
 
 /* Returns the value of a variable in the text of a /proc/PID/environ; NULL if it is not set. */
@@ -118,6 +121,7 @@ static bool environ_look(struct process *p, enum which which, const char *traine
         p->kind = OURS;
     else
         p->kind = nameless ? NAMELESS : STRANGER;
+    p->elastic = environ_get(&text, "TORCHELASTIC_RUN_ID");
     /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
     bool step = environ_get(&text, "SLURM_STEP_ID");
     const char *node = environ_get(&text, "SLURMD_NODENAME"), *value;
@@ -129,106 +133,9 @@ static bool environ_look(struct process *p, enum which which, const char *traine
     return p->kind != STRANGER;
 }
 
-/* Tells whether the signal is in a mask ("SigBlk", "SigCgt") of the text of /proc/PID/status,
- * proc(5). */
-static bool is_in_mask(const char *status, const char *mask, int signo)
+static bool is_same(struct proc_id a, struct proc_id b)
 {
-    const char *at = strstr(status, mask);
-    return at && strtoull(at + strlen(mask), NULL, 16) >> (signo - 1) & 1;
-}
-
-/* Returns the processor time, in ticks, of the process's main thread, whose state /proc/PID/status
- * shows: utime and stime, fields 14 and 15 of stat, proc(5). */
-static int64_t ticks_of(pid_t pid)
-{
-    char name[64];
-    struct str text = STR_INIT;
-    long long user = 0, system = 0;
-    snprintf(name, sizeof name, "task/%ld/stat", (long)pid);
-    const char *p = proc_read(pid, name, &text) ? strrchr(text.p, ')') : NULL;
-    if (p && sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld", &user,
-                    &system) != 2)
-        user = system = 0;
-    str_release(&text);
-    return user + system;
-}
-
-enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
-
-/* Looks once whether the process would handle the signal. *ticks is its processor time at the last
- * look, and is updated. Returns GONE if the process has ended since it was listed. */
-static enum hearing look(pid_t pid, int signo, int64_t *ticks)
-{
-    struct str status = STR_INIT;
-    enum hearing found = DEAF;
-    int64_t before = *ticks;
-    if (!proc_read(pid, "status", &status) || strstr(status.p, "\nState:\tZ")) {
-        found = GONE;
-    } else if (is_in_mask(status.p, "\nSigCgt:", signo)) {
-        found = HANDLES;
-    } else if (is_in_mask(status.p, "\nSigBlk:", signo)) {
-        *ticks = ticks_of(pid);
-        found = strstr(status.p, "\nState:\tS") || *ticks > before ? HOLDS_BACK : STANDS_STILL;
-    }
-    str_release(&status);
-    return found;
-}
-
-/* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
- * another thread, signalfd); else DEAF or GONE. A shell blocks signals for a moment whenever it
- * forks, so the block must last over several looks. But it also lasts if the shell gets no
- * processor in that moment. So a look counts only if the process sleeps, which no shell does within
- * fork, or has computed since the last look. A process that does neither is DEAF until the next
- * call. */
-static enum hearing hearing_of(pid_t pid, int signo)
-{
-    int64_t ticks = INT64_MAX;
-    int counted = 0;
-    for (int i = 0; i < LOOKS_AT_MOST && counted < HELD_BACK_LOOKS; i++) {
-        if (i > 0)
-            clock_sleep_s(LOOK_EVERY_S);
-        enum hearing now = look(pid, signo, &ticks);
-        if (now == HANDLES || now == DEAF || now == GONE)
-            return now;
-        counted += now == HOLDS_BACK;
-    }
-    return counted == HELD_BACK_LOOKS ? HANDLES : DEAF;
-}
-
-static bool is_heard(pid_t pid, int signo) { return hearing_of(pid, signo) == HANDLES; }
-
-/* Tells whether the process's program has one of these names, each with a newline behind it. */
-static bool is_program(pid_t pid, const char *const *names)
-{
-    struct str text = STR_INIT;
-    bool is = false;
-    if (proc_read(pid, "comm", &text))
-        for (const char *const *name = names; *name; name++)
-            is |= strcmp(text.p, *name) == 0;
-    str_release(&text);
-    return is;
-}
-
-/* Tells whether this is a program that starts ranks and ends at a signal. */
-static bool is_starter(pid_t pid)
-{
-    static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
-    return is_program(pid, names);
-}
-
-/* Tells whether this process is a shell; one that runs a script has the script's name. */
-static bool is_shell(pid_t pid)
-{
-    static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", NULL};
-    char link[64], exe[LIMIT_PATH_BYTES];
-    snprintf(link, sizeof link, "/proc/%ld/exe", (long)pid);
-    ssize_t n = readlink(link, exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    const char *slash = strrchr(exe, '/');
-    for (const char *const *name = names; slash && *name; name++)
-        if (strcmp(slash + 1, *name) == 0)
-            return true;
-    return false;
+    return a.pid == b.pid && a.start == b.start;
 }
 
 static struct process *find(struct process *list, size_t n, pid_t pid)
@@ -239,12 +146,102 @@ static struct process *find(struct process *list, size_t n, pid_t pid)
     return NULL;
 }
 
-/* Finds which processes are the first of their rank, and which of those have ranks below them. */
-static void classify(struct process *list, size_t n)
+/* Returns the line of these numbers that begins as the line does, up to its '='; NULL if none
+ * does. */
+static const char *number_like(const char *numbers, const char *line)
+{
+    size_t n = strcspn(line, "=") + 1;
+    for (; *numbers; numbers += strcspn(numbers, "\n") + 1)
+        if (strncmp(numbers, line, n) == 0)
+            return numbers;
+    return NULL;
+}
+
+static bool is_line(const char *a, const char *b) /* tells whether two lines are the same */
+{
+    size_t n = strcspn(a, "\n");
+    return strncmp(a, b, n + 1) == 0;
+}
+
+/* Tells whether a variable has one value here and another there. */
+static bool numbers_differ(const char *numbers, const char *others)
+{
+    for (const char *other; *numbers; numbers += strcspn(numbers, "\n") + 1)
+        if ((other = number_like(others, numbers)) && !is_line(numbers, other))
+            return true;
+    return false;
+}
+
+/* Tells whether a rank with these numbers may have added the line to its own environment, for what
+ * it starts: its number, which torch reads from RANK, and 0 where it is the only rank. */
+static bool may_add(const char *numbers, const char *line)
+{
+    static const char *const worlds[] = {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=",
+                                         "SLURM_PROCID=", NULL};
+    const char *value = line + strcspn(line, "=") + 1, *found;
+    bool other = false;
+    if (!str_starts(line, "RANK=") && !str_starts(line, "LOCAL_RANK="))
+        return false;
+    for (const char *const *world = worlds; *world; world++)
+        if ((found = number_like(numbers, *world))) {
+            if (str_starts(line, "LOCAL_RANK=") || is_line(found + strlen(*world), value))
+                return true;
+            other = true;
+        }
+    return !other && is_line(value, "0\n");
+}
+
+/* Tells whether a process could have its numbers from a rank with the parent's. */
+static bool may_inherit(const char *numbers, const char *parents)
+{
+    for (const char *p = numbers; *p; p += strcspn(p, "\n") + 1)
+        if (!number_like(parents, p) && !may_add(parents, p))
+            return false;
+    return !numbers_differ(numbers, parents);
+}
+
+/* Tells whether the process was seen to start several ranks, now or by an earlier call. */
+static bool starts_several(const struct process *list, size_t n, const struct process *child,
+                           const struct process *parent, struct ranks_told *told)
+{
+    struct proc_id id = {parent->pid, parent->start};
+    for (size_t i = 0; told && i < told->n_launchers; i++)
+        if (is_same(told->launchers[i], id))
+            return true;
+    bool several = false;
+    for (size_t i = 0; i < n && !several; i++)
+        several = list[i].parent == parent->pid &&
+                  numbers_differ(list[i].numbers.p, child->numbers.p);
+    struct proc_id *grown = several && told ? realloc(told->launchers, (told->n_launchers + 1) *
+                                                                           sizeof *grown)
+                                            : NULL;
+    if (grown) {
+        told->launchers = grown;
+        told->launchers[told->n_launchers++] = id;
+    }
+    return several;
+}
+
+/* Tells whether this process was started by the rank that its parent is, and so is no rank. The
+ * parent's environment is that with which it began: a rank that sets RANK itself shows it in those
+ * that it starts only. A launcher is known by its program, or since it starts several ranks. */
+static bool is_helper(const struct process *list, size_t n, const struct process *p,
+                      const struct process *parent, struct ranks_told *told)
+{
+    if (strcmp(p->numbers.p, parent->numbers.p) == 0)
+        return true;
+    return may_inherit(p->numbers.p, parent->numbers.p) && p->elastic == parent->elastic &&
+           !is_shell(parent->pid) && !is_launcher(parent->pid) &&
+           !starts_several(list, n, p, parent, told);
+}
+
+/* Finds which processes are the first of their rank, and which of those have ranks below them.
+ * `told` keeps which have started several ranks; NULL: nothing is kept. */
+static void classify(struct process *list, size_t n, struct ranks_told *told)
 {
     for (size_t i = 0; i < n; i++) {
         struct process *p = &list[i], *parent = find(list, n, p->parent);
-        p->first = p->numbers.len > 0 && (!parent || strcmp(parent->numbers.p, p->numbers.p) != 0);
+        p->first = p->numbers.len > 0 && !(parent && is_helper(list, n, p, parent, told));
         for (size_t depth = 0; p->first && parent && depth < n;
              depth++, parent = find(list, n, parent->parent))
             parent->launcher = true;
@@ -411,25 +408,19 @@ static int processes_read(enum which which, const char *trainer_id, struct proce
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
-static bool is_same(struct proc_id a, struct proc_id b)
-{
-    return a.pid == b.pid && a.start == b.start;
-}
-
-/* Tells whether another process claimed this one so long ago without signalling it that the claimer
- * must have been killed. The first call notes the time. */
-static bool is_forsaken(struct ranks_told *told, struct proc_id pid)
+/* Returns how long ago the process was noted; notes one that was not. */
+static double noted_for_s(struct ranks_noted *noted, struct proc_id pid)
 {
     double now_s = clock_mono_s();
-    for (size_t i = 0; i < told->n_claims; i++)
-        if (is_same(told->claims[i].pid, pid))
-            return now_s - told->claims[i].seen_mono >= FORSAKEN_S;
-    struct ranks_claim *grown = realloc(told->claims, (told->n_claims + 1) * sizeof *grown);
+    for (size_t i = 0; i < noted->n; i++)
+        if (is_same(noted->all[i].pid, pid))
+            return now_s - noted->all[i].mono;
+    struct ranks_note *grown = realloc(noted->all, (noted->n + 1) * sizeof *grown);
     if (grown) {
-        told->claims = grown;
-        told->claims[told->n_claims++] = (struct ranks_claim){pid, now_s};
+        noted->all = grown;
+        noted->all[noted->n++] = (struct ranks_note){pid, now_s};
     }
-    return false;
+    return 0;
 }
 
 enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
@@ -450,7 +441,7 @@ static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[L
     *ending = '\0';
     bool ours = mkdir(path, 0777) == 0 || errno != EEXIST;
     *ending = '.';
-    return ours || is_forsaken(told, pid) ? CLAIM_OURS : CLAIM_OPEN;
+    return ours || noted_for_s(&told->claims, pid) >= FORSAKEN_S ? CLAIM_OURS : CLAIM_OPEN;
 }
 
 /* Signals a listed process, once. If its pid is that of another process by now, no signal is sent.
@@ -494,29 +485,37 @@ static bool is_rank(const struct process *p)
     return p->first && !p->launcher;
 }
 
-/* Tells whether there are shells only between this process and the rank, which is one too. */
-static bool is_under_shells(struct process *list, size_t n, const struct process *p,
-                            const struct process *rank)
+/* Tells whether this process is to be signalled in place of the rank, which has no handler: it
+ * handles the signal and none between does. Before `any` all of those, and the rank, are to be
+ * shells. */
+static bool hears_for(struct process *list, size_t n, const struct process *p,
+                      const struct process *rank, bool any, int signo)
 {
     const struct process *above = find(list, n, p->parent);
-    for (size_t depth = 0; above && is_shell(above->pid) && depth < n; depth++) {
+    for (size_t depth = 0; above && depth < n && (any || is_shell(above->pid)); depth++) {
         if (above == rank)
-            return true;
+            return is_heard(p->pid, signo) && !is_starter(p->pid);
+        if (is_heard(above->pid, signo) && !is_starter(above->pid))
+            return false;
         above = find(list, n, above->parent);
     }
     return false;
 }
 
 /* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
- * signalled in its place. */
+ * signalled in its place, and so may another program (flock, a parent of spawned workers); but that
+ * may also be a rank that starts up, so it is given DEAF_S. One that has a handler later is
+ * signalled too. */
 static void rank_tell(struct process *list, size_t n, const struct process *rank, int signo,
                       struct ranks_told *told)
 {
     int64_t deaf = told->deaf;
     bool heard = false;
     tell(rank, signo, told);
+    bool any = told->deaf > deaf &&
+               noted_for_s(&told->deaf_ranks, (struct proc_id){rank->pid, rank->start}) >= DEAF_S;
     for (size_t i = 0; told->deaf > deaf && i < n; i++)
-        if (is_under_shells(list, n, &list[i], rank) && hears_first(list, n, &list[i], signo))
+        if (hears_for(list, n, &list[i], rank, any, signo))
             heard |= tell(&list[i], signo, told);
     told->deaf = heard ? deaf : told->deaf;
 }
@@ -542,7 +541,7 @@ static int ranks_read(const char *trainer_id, struct ranks_told *told, struct pr
     int rc = processes_read(TRAINER, trainer_id, list, n, err);
     if (rc < 0)
         return rc;
-    classify(*list, *n);
+    classify(*list, *n, told);
     for (size_t i = 0; i < *n; i++)
         seen |= (*list)[i].first;
     numbered_keep(told, seen);
@@ -582,7 +581,7 @@ static int bare_tell(const char *trainer_id, int signo, struct ranks_told *told,
     int rc = processes_read(BARE, trainer_id, &list, &n, err);
     if (rc < 0)
         return rc;
-    classify(list, n);
+    classify(list, n, told);
     for (size_t i = 0; i < n; i++)
         if (is_rank(&list[i]))
             rank_tell(list, n, &list[i], signo, told);
@@ -619,7 +618,9 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
 void ranks_release(struct ranks_told *told)
 {
     free(told->pids);
-    free(told->claims);
+    free(told->claims.all);
+    free(told->deaf_ranks.all);
+    free(told->launchers);
     *told = (struct ranks_told){.shared = told->shared};
 }
 
@@ -630,7 +631,7 @@ int64_t ranks_count(const char *trainer_id)
     int64_t ranks = 0;
     if (processes_read(TRAINER, trainer_id, &list, &n, NULL) < 0)
         return -1;
-    classify(list, n);
+    classify(list, n, NULL);
     for (size_t i = 0; i < n; i++)
         ranks += is_rank(&list[i]);
     list_free(list, n);

@@ -3,12 +3,16 @@
  * Whatever started them (srun, mpirun, torchrun, a script), the trainer's processes have
  * REEL_TRAINER=<trainer's id> in their environment. A process is a rank if its rank variables
  * (RANK, PMI_RANK, ...) differ from its parent's. A data-loading child has its parent's numbers and
- * is no rank; nor is a launcher that has ranks below it. If no process is numbered, the topmost
- * processes that handle the signal are signalled, except srun and mpirun. But if there were
- * numbered ranks and they have ended, no process is signalled: only their launcher is left, which
- * may have ranks on other nodes that still save. A process without a handler for the signal would
- * die of it, so it gets no signal. Where such a rank is a shell, the process that it started and
- * that handles the signal is signalled in its place.
+ * is no rank; nor is a launcher that has ranks below it. A rank may number itself (RANK set from
+ * SLURM_PROCID): what it starts is no rank though it shows more numbers, for the rank is no shell,
+ * does not run a launcher's program, and its children's numbers agree. If no process is numbered,
+ * the topmost processes that handle the signal are signalled, except srun and mpirun. But if there
+ * were numbered ranks and they have ended, no process is signalled: only their launcher is left,
+ * which may have ranks on other nodes that still save. A process without a handler for the signal
+ * would die of it, so it gets no signal. Where such a rank is a shell, the topmost processes below
+ * it that handle the signal are signalled in its place; below another program (flock, a parent of
+ * spawned workers) they are after three seconds, for a rank that starts up has its handler late. It
+ * is signalled too if it gets one.
  *
  * A rank may lack the id, because srun --export, a container or env -i passes on another
  * environment. A process without an id is the trainer's if the process that started it is, or if a
@@ -39,6 +43,15 @@
 /* This variable, in a node agent's environment, is the id of the trainer whose ranks it signals. */
 #define RANKS_AGENT_VARIABLE "REEL_NODE_AGENT"
 
+/* Processes, each with the time of the first look that found it so, monotonic s. */
+struct ranks_noted {
+    struct ranks_note {
+        struct proc_id pid;
+        double mono;
+    } *all;
+    size_t n;
+};
+
 /* Remembers from call to call which ranks were signalled; zeroed before the first call. A rank is
  * signalled once, because its handler may do more than set a flag. A rank that has no handler yet,
  * because it starts up, is signalled when it has one. */
@@ -54,13 +67,10 @@ struct ranks_told {
     pid_t deaf_pid; /* one of them */
     struct proc_id *pids; /* the ranks signalled so far */
     size_t n_pids;
-    /* Ranks that another process has claimed and not signalled yet, with the time of the first look
-     * that found the claim. */
-    struct ranks_claim {
-        struct proc_id pid;
-        double seen_mono;
-    } *claims;
-    size_t n_claims;
+    /* Ranks that another process has claimed and not signalled yet, and ranks without a handler. */
+    struct ranks_noted claims, deaf_ranks;
+    struct proc_id *launchers; /* processes that have started ranks of several numbers */
+    size_t n_launchers;
 };
 /* Signals the ranks among this user's processes on this machine. trainer_id: RANKS_VARIABLE's value
  * (node_agent_trainer_id). Call it every second. For ten seconds each call looks for ranks, after

@@ -1,0 +1,30 @@
+/* hearing: tells whether a process would handle a signal, and which kind of program it runs. Both
+ * are read from /proc, proc(5). */
+#ifndef LAUNCHER_RUN_HEARING_H
+#define LAUNCHER_RUN_HEARING_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
+
+/* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
+ * another thread, signalfd); else DEAF or GONE. Takes up to 0.3 s for one that blocks it. */
+enum hearing hearing_of(pid_t pid, int signo);
+bool is_heard(pid_t pid, int signo); /* tells whether it is HANDLES */
+
+/* Tells whether the process's program has one of these names, each with a newline behind it; NULL
+ * ends them. */
+bool is_program(pid_t pid, const char *const *names);
+
+/* Tells whether this is a program that starts ranks and ends at a signal: srun or an mpirun. */
+bool is_starter(pid_t pid);
+
+/* Tells whether the process runs a program that starts ranks, as its own or as a script's or
+ * module's name: "python -m torch.distributed.run", "python /usr/bin/torchrun". */
+bool is_launcher(pid_t pid);
+
+/* Tells whether this process is a shell; one that runs a script has the script's name. */
+bool is_shell(pid_t pid);
+
+#endif
