@@ -570,9 +570,23 @@ static bool is_due(struct ranks_told *told)
     return true;
 }
 
-/* Signals the ranks whose environment was not passed on, as by srun --export and some
- * containers. */
-static int bare_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
+/* Tells whether ranks without the trainer's id may be in other steps: none of its processes is on
+ * this node, or among them is an srun or mpirun. *since is when the first of them began. */
+static bool may_be_bare(const struct process *list, size_t n, int64_t *since)
+{
+    bool starts = false;
+    *since = n ? INT64_MAX : 0;
+    for (size_t i = 0; i < n; i++) {
+        starts |= is_starter(list[i].pid);
+        *since = list[i].start < *since ? list[i].start : *since;
+    }
+    return starts || !n;
+}
+
+/* Signals the ranks whose environment was not passed on, as by srun --export and some containers.
+ * One that began before `since` is of a step that the trainer did not start. */
+static int bare_tell(const char *trainer_id, int signo, int64_t since, struct ranks_told *told,
+                     struct err *err)
 {
     struct process *list;
     size_t n;
@@ -583,7 +597,7 @@ static int bare_tell(const char *trainer_id, int signo, struct ranks_told *told,
         return rc;
     classify(list, n, told);
     for (size_t i = 0; i < n; i++)
-        if (is_rank(&list[i]))
+        if (is_rank(&list[i]) && list[i].start >= since)
             rank_tell(list, n, &list[i], signo, told);
     told->bare |= told->n_pids > 0 || told->deaf > 0;
     list_free(list, n);
@@ -594,6 +608,7 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
 {
     struct process *list;
     size_t n;
+    int64_t since;
     if (!is_due(told))
         return 0;
     int rc = ranks_read(trainer_id, told, &list, &n, err);
@@ -605,8 +620,9 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
             rank_tell(list, n, &list[i], signo, told);
         else if (!told->numbered && hears_first(list, n, &list[i], signo))
             tell(&list[i], signo, told);
-    if (told->bare || (!told->numbered && !told->n_pids && !told->deaf))
-        rc = bare_tell(trainer_id, signo, told, err);
+    bool bare = may_be_bare(list, n, &since) && !told->numbered;
+    if (bare || told->bare)
+        rc = bare_tell(trainer_id, signo, since, told, err);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
             tell(&list[i], signo, told); /* no process handles the signal: the topmost one counts as

@@ -17,12 +17,17 @@
  * A rank may lack the id, because srun --export, a container or env -i passes on another
  * environment. A process without an id is the trainer's if the process that started it is, or if a
  * step daemon (slurmstepd) started it beside one of the trainer's. A task that has no rank variable
- * either is a rank. Where no process can be signalled by the rules above, the ranks in the numbered
- * steps of this Slurm job that have no id are: those with SLURM_JOB_ID and SLURM_STEP_ID, which
- * slurmstepd sets itself, and those that the step's daemon started.
+ * either is a rank. Where no numbered rank has the id, the ranks in the numbered steps of this
+ * Slurm job that have none are signalled: those with SLURM_JOB_ID and SLURM_STEP_ID, which
+ * slurmstepd sets itself, and those that the step's daemon started. But where the trainer has
+ * processes on this node, only those that began after the first of them are, and only if one of
+ * these is an srun or mpirun.
  *
  * What a trainer submits or starts may inherit its id: processes of another Slurm job, and of
  * another trainer's node agent, are not its own. The components of a heterogeneous job are one job.
+ *
+ * Where Slurm itself signals the steps too (a preemption with a grace, scancel --signal), a rank
+ * receives Slurm's signal and then this one, which may be of the same kind.
  *
  * Where several nodes of a cluster share one machine, a rank belongs to the node that its
  * SLURMD_NODENAME names. Another node's ranks are left to that node's agent, if its process is
