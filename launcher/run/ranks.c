@@ -173,22 +173,12 @@ static bool numbers_differ(const char *numbers, const char *others)
 }
 
 /* Tells whether a rank with these numbers may have added the line to its own environment, for what
- * it starts: its number, which torch reads from RANK, and 0 where it is the only rank. */
+ * it starts: torch reads its number from RANK. It is 0 for a rank that no launcher numbered. */
 static bool may_add(const char *numbers, const char *line)
 {
-    static const char *const worlds[] = {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=",
-                                         "SLURM_PROCID=", NULL};
-    const char *value = line + strcspn(line, "=") + 1, *found;
-    bool other = false;
-    if (!str_starts(line, "RANK=") && !str_starts(line, "LOCAL_RANK="))
-        return false;
-    for (const char *const *world = worlds; *world; world++)
-        if ((found = number_like(numbers, *world))) {
-            if (str_starts(line, "LOCAL_RANK=") || is_line(found + strlen(*world), value))
-                return true;
-            other = true;
-        }
-    return !other && is_line(value, "0\n");
+    const char *value = line + strcspn(line, "=") + 1;
+    return (str_starts(line, "RANK=") || str_starts(line, "LOCAL_RANK=")) &&
+           (*numbers || is_line(value, "0\n"));
 }
 
 /* Tells whether a process could have its numbers from a rank with the parent's. */
