@@ -342,8 +342,8 @@ static void others_slow_classes(void **state)
                  "stages");
 }
 
-/* Of two uneven stages, each class is that of the stage where it is longest: the first has a layer
- * more, and the last has the head, where results are compared. */
+/* Two stages are uneven: the first has a layer more, and the last has the head, where results are
+ * compared. Each class is that of the stage where it is longest. */
 static void classes_of_longest_stage(void **state)
 {
     struct model m = tiny();
