@@ -100,6 +100,8 @@ static int line_read(struct table *t, size_t *room, const struct table_line *lin
     int rc = table_case_read(line, &c, err);
     if (rc < 0)
         return rc;
+    if ((rc = table_words_note(t, line, &c, err)) < 0)
+        return rc;
     c.row = (int64_t)t->n + 1;
     return case_add(t, room, &c, err);
 }
@@ -172,5 +174,6 @@ void table_release(struct table *t)
 {
     free(t->name);
     free(t->cases);
+    free(t->words);
     *t = (struct table){0};
 }

@@ -5,7 +5,8 @@
  * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
  * shapes that were not published, times that include the work of encoders, and forecasts, which are
  * no measurements. All others are used. Values that a row leaves out follow the rules at the top of
- * table_case.c, and by most of them the row counts as assumed.
+ * table_case.c, and by most of them the row counts as assumed. So does a row
+ * with a word that table_word.c does not know; each such word is in the table's list once.
  *
  *     struct table t;
  *     table_load("sweep.csv", &t, err);
@@ -41,10 +42,22 @@ struct table_case {
     bool allocated;          /* the peak counts tensors only, not the rest of the process */
     char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep can be ranked; "": none */
 };
+/* A word that reel does not know in its column, and what the rows that have it have in its place.
+ * They count as assumed. Of rows that are skipped only the family is told. */
+struct table_word {
+    const char *column;             /* static */
+    char word[LIMIT_NAME_BYTES];    /* cut if it is longer */
+    char taken[LIMIT_NAME_BYTES];   /* "bf16", "that of stack megatron" */
+    char nearest[LIMIT_NAME_BYTES]; /* the known word that was probably meant; "": none is near */
+    int64_t line;                   /* of the first row that has it, from 1 */
+    int64_t rows;
+};
 struct table {
     char *name;              /* of the file */
     struct table_case *cases;
     size_t n;
+    struct table_word *words; /* unknown ones, each once */
+    size_t n_words;
 };
 int table_load(const char *path, struct table *out, struct err *err);
 void table_release(struct table *t); /* safe on a zeroed struct */

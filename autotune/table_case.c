@@ -1,6 +1,6 @@
 /* This file reads a row of the table of published runs. Where the row has no value, a rule below
  * gives one. The row then counts as assumed, except by the rules for gpu, attn, norms, precision,
- * text and fsdp_size.
+ * text and fsdp_size. A word that is not known is taken as table_word.c says, and counts likewise.
  *
  *     gpu          the profile whose name begins with the same word (letters, digits); of several
  *                  the one of the same form (SXM, PCIe), then the one with the nearest memory, then
@@ -256,13 +256,13 @@ static int attention_of(const char *attn)
 {
     if (!*attn)
         return -1;
-    if (strcmp(attn, "torch") == 0)
+    if (strcasecmp(attn, "torch") == 0)
         return ATTENTION_SCORES;
-    if (strcmp(attn, "megatron-fused") == 0)
+    if (strcasecmp(attn, "megatron-fused") == 0)
         return ATTENTION_FUSED_SCORES;
-    if (strcmp(attn, "flash1") == 0)
+    if (strcasecmp(attn, "flash1") == 0)
         return ATTENTION_FLASH1;
-    return strcmp(attn, "flash2") == 0 ? ATTENTION_FLASH2 : -1;
+    return strcasecmp(attn, "flash2") == 0 ? ATTENTION_FLASH2 : -1;
 }
 
 static void stack_find(const struct table_line *l, const struct numbers *n, struct table_case *c)
@@ -292,7 +292,7 @@ static bool family_of(const char *name, enum model_family *out)
         {"gpt", MODEL_GPT}, {"llama", MODEL_LLAMA}, {"dit", MODEL_DIT},
         {"st-dit", MODEL_STDIT}, {"moviegen", MODEL_MOVIEGEN}};
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (strcmp(families[i].name, name) == 0) {
+        if (strcasecmp(families[i].name, name) == 0) {
             *out = families[i].family;
             return true;
         }
@@ -314,7 +314,7 @@ static const char *model_of_row(const struct table_line *l, const struct numbers
 {
     struct model *m = &c->model;
     *m = (struct model){.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000};
-    if (strcmp(text_of(l, COLUMN_family), "moe") == 0)
+    if (strcasecmp(text_of(l, COLUMN_family), "moe") == 0)
         return "it is a mixture of experts";
     if (!family_of(text_of(l, COLUMN_family), &m->family) || n->layers < 1 || n->hidden < 1 ||
         n->heads < 1 || n->seq_len < 1)
@@ -334,30 +334,18 @@ static const char *model_of_row(const struct table_line *l, const struct numbers
 
 /* ---- layouts ---- */
 
-/* Reads "full block 8 of 40 layers" and "full on 83.33% of layers" into layers of a virtual
- * stage. */
-static void full_read(const char *text, struct table_case *c)
-{
-    const char *block = strstr(text, "block "), *on = strstr(text, "on ");
-    double chunks = (double)(c->layout.pp * c->layout.vpp), layers = (double)c->model.layers;
-    double n = block ? strtod(block + 6, NULL)
-               : on  ? strtod(on + 3, NULL) / 100 * layers
-                     : layers;
-    c->layout.recompute = RECOMPUTE_FULL;
-    c->layout.recompute_layers = n < layers ? (int64_t)ceil(n / chunks) : 0;
-}
-
+/* Turns the layers to recompute into those of a virtual stage. */
 static void recompute_read(const char *text, struct table_case *c)
 {
-    if (str_starts(text, "none")) {
-        c->layout.recompute = RECOMPUTE_NONE;
-    } else if (str_starts(text, "selective")) {
-        c->layout.recompute = RECOMPUTE_SELECTIVE;
-    } else if (str_starts(text, "full")) {
-        full_read(text, c);
-    } else {
+    double chunks = (double)(c->layout.pp * c->layout.vpp), layers = (double)c->model.layers;
+    struct table_recompute r;
+    if (!table_recompute(text, &r)) {
         c->any_recompute = c->assumed = true;
+        return;
     }
+    double n = r.layers > 0 ? r.layers : r.share * layers;
+    c->layout.recompute = r.kind;
+    c->layout.recompute_layers = n < layers ? (int64_t)ceil(n / chunks) : 0;
 }
 
 static void batch_read(const struct numbers *n, struct table_case *c)

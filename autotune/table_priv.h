@@ -22,6 +22,19 @@ struct table_line {
     int64_t number;                   /* of the line in the file, from 1 */
     const char *field[TABLE_COLUMNS]; /* borrowed; "" where it is empty */
 };
+/* Holds what the column recompute says. */
+struct table_recompute {
+    enum recompute kind;
+    double layers;  /* of full: that many; 0: `share` of all */
+    double share;
+    bool known;     /* the whole text is, and is empty or "unstated" where no kind is named */
+};
+/* Reads it. Returns whether it names a kind. */
+bool table_recompute(const char *text, struct table_recompute *out);
+/* Adds to a table's unknown words those of a line, whose case was read, and marks the case as
+ * assumed. */
+int table_words_note(struct table *t, const struct table_line *line, struct table_case *c,
+                     struct err *err);
 /* Fills a case from a line, except for its row. Returns ERR_INPUT for text where a number belongs,
  * and for numbers that no run can have. */
 int table_case_read(const struct table_line *line, struct table_case *out, struct err *err);

@@ -4,6 +4,8 @@
  */
 #include "profiles/stack.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "profiles/catalog.h"
@@ -102,13 +104,13 @@ void stack_write(const struct stack *s, struct json_out *o)
 }
 
 /* Returns the length of the longest item of a list, separated by ", ", that is a prefix of the
- * text. */
+ * text and does not end inside a word of it. */
 static size_t beginning(const char *list, const char *text)
 {
     size_t longest = 0;
     while (*list) {
         size_t n = strcspn(list, ",");
-        if (n > longest && strncmp(list, text, n) == 0)
+        if (n > longest && strncmp(list, text, n) == 0 && !isalnum((unsigned char)text[n]))
             longest = n;
         list += n;
         list += strspn(list, ", ");
@@ -131,6 +133,42 @@ const char *stack_of_framework(const char *framework, int attention)
         }
     }
     return best;
+}
+
+enum { FRAMEWORKS = 64 };
+/* Holds all items of the stacks' frameworks, as names for str_nearest(). */
+struct frameworks {
+    char text[FRAMEWORKS][LIMIT_NAME_BYTES];
+    const char *names[FRAMEWORKS + 1];
+    size_t n;
+};
+
+static void frameworks_add(const char *list, struct frameworks *f)
+{
+    while (*list && f->n < FRAMEWORKS) {
+        size_t n = strcspn(list, ",");
+        snprintf(f->text[f->n], sizeof f->text[f->n], "%.*s", (int)n, list);
+        f->names[f->n] = f->text[f->n];
+        f->n++;
+        list += n;
+        list += strspn(list, ", ");
+    }
+}
+
+void stack_nearest_framework(const char *framework, char *out, size_t size)
+{
+    struct frameworks f = {.n = 0};
+    char word[LIMIT_NAME_BYTES];
+    for (const char *const *name = catalog_stack_names; *name; name++) {
+        struct stack s;
+        BUG_ON(stack_load(*name, &s, NULL) < 0);
+        frameworks_add(s.frameworks, &f);
+    }
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(framework, " "), framework);
+    const char *near = str_nearest(framework, f.names);
+    if (!near)
+        near = str_nearest(word, f.names);
+    snprintf(out, size, "%s", near ? near : "");
 }
 
 size_t stack_format(struct format_part *out)

@@ -25,6 +25,8 @@ struct cmd_env {
     bool stderr_tty;
 };
 
+struct table; /* autotune/table.h */
+
 typedef int cmd_run_fn(const struct opt_values *v, struct cmd_env *env, struct err *err);
 
 /* Lists all commands in the order of help. To add one: write cmd/NAME.c, add X(NAME) here, give it
@@ -69,6 +71,10 @@ void cmd_rows_tell(void *progress, int64_t done, int64_t all);
 /* Warns on stderr of the first device in a set of constants that has no compiled-in profile and is
  * not `here`, which may be NULL. */
 void cmd_constants_note(const char *path, const struct constants *c, const struct device *here);
+
+/* Warns on stderr of each word that a table's columns do not know: which, and what it is taken
+ * as. */
+void cmd_words_note(const struct table *t);
 
 /* Returns the error code with which the program exits as the agent did. It fills no error text,
  * because the agent has already said what went wrong. */

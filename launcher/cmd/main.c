@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "autotune/table.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -113,6 +114,20 @@ void cmd_constants_note(const char *path, const struct constants *c, const struc
                 "nothing here\n", path, device, near ? " (did you mean '" : "", near ? near : "",
                 near ? "'?)" : "");
         return;
+    }
+}
+
+void cmd_words_note(const struct table *t)
+{
+    for (size_t i = 0; i < t->n_words; i++) {
+        const struct table_word *w = &t->words[i];
+        fprintf(stderr, "%s:%lld: %s is '%s': taken as %s", t->name, (long long)w->line, w->column,
+                w->word, w->taken);
+        if (*w->nearest)
+            fprintf(stderr, " (did you mean '%s'?)", w->nearest);
+        if (w->rows > 1)
+            fprintf(stderr, ", in this row and %lld more", (long long)w->rows - 1);
+        fputc('\n', stderr);
     }
 }
 

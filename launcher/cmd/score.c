@@ -26,8 +26,9 @@ const struct opt_cmd cmd_score = {
     "mbs, gbs, recompute, attn, step_time_s, tokens_per_s_gpu, tflops_gpu, mfu_pct, hfu_pct, "
     "peak_mem_gb, mem_kind, status, sweep_group and notes. Skipped are mixtures of experts, GPUs "
     "without a profile, shapes that were not published, times that hold the work of encoders, and "
-    "forecasts. A row whose status is unsupported or error is predicted, but counts for no time "
-    "and no memory.\n\n"
+    "forecasts. A word of framework, precision, recompute, attn or family that is not known is "
+    "told, with what it is taken as, and its rows count as assumed. A row whose status is "
+    "unsupported or error is predicted, but counts for no time and no memory.\n\n"
     "MAPE is the mean absolute error in percent; scaled: after one factor for the whole file. "
     "Spearman's rank correlation is taken within each sweep of 8 measured rows or more, and so are "
     "the regret of the first choice and of the best of the first three, and the trials until a "
@@ -50,6 +51,7 @@ static int table_score(const char *path, const struct constants *c, struct score
     int rc = table_load(path, &out->table, err);
     if (rc < 0)
         return rc;
+    cmd_words_note(&out->table);
     progress_start(&progress, "score", 0, false);
     out->rows = calloc(out->table.n + 1, sizeof *out->rows);
     if (!out->rows)
@@ -106,6 +108,26 @@ static int rows_write(const struct scored *tables, size_t n, const char *path, s
 
 /* ---- output ---- */
 
+static void assumed_write(const struct table *t, struct json_out *o)
+{
+    json_arr_begin(o, "assumed");
+    for (size_t i = 0; i < t->n_words; i++) {
+        const struct table_word *w = &t->words[i];
+        json_obj_begin(o, NULL);
+        json_put_text(o, "column", w->column);
+        json_put_text(o, "word", w->word);
+        json_put_text(o, "taken", w->taken);
+        if (*w->nearest)
+            json_put_text(o, "nearest", w->nearest);
+        else
+            json_put_null(o, "nearest");
+        json_put_int(o, "line", w->line);
+        json_put_int(o, "rows", w->rows);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
 static void skipped_write(const struct score *s, struct json_out *o)
 {
     json_arr_begin(o, "skipped");
@@ -118,14 +140,16 @@ static void skipped_write(const struct score *s, struct json_out *o)
     json_arr_end(o);
 }
 
-static void score_write(const struct score *s, struct json_out *o)
+static void score_write(const struct scored *t, struct json_out *o)
 {
+    const struct score *s = &t->score;
     json_obj_begin(o, NULL);
     json_put_text(o, "file", s->file);
     json_put_int(o, "rows_used", s->used);
     json_put_int(o, "rows_skipped", s->skipped);
     json_put_int(o, "rows_assumed", s->assumed);
     skipped_write(s, o);
+    assumed_write(&t->table, o);
     json_put_int(o, "oom_rows", s->oom_rows);
     json_put_int(o, "sweeps", s->sweeps);
     json_put_num(o, "mape_pct", s->mape_pct);
@@ -155,7 +179,7 @@ static void print_json(const struct scored *tables, size_t n, const struct const
     json_put_text(&o, "schema", "reel.score/1");
     json_arr_begin(&o, "files");
     for (size_t i = 0; i < n; i++)
-        score_write(&tables[i].score, &o);
+        score_write(&tables[i], &o);
     json_arr_end(&o);
     json_put_text(&o, "constants", c->name);
     held_out_write(&c->held_out, &o);
