@@ -214,13 +214,16 @@ static void binding_json(const struct explanation *x, struct json_out *o)
     json_obj_begin(o, NULL);
     json_put_text(o, "what", "time");
     json_put_text(o, "name", price_term_names[largest_term(e)]);
-    json_put_num(o, "share", e->planned.step.term[largest_term(e)] / e->planned.step.seconds);
+    json_put_num(o, "share_of_step",
+                 e->planned.step.term[largest_term(e)] / e->planned.step.seconds);
     json_put_text(o, "because", time.p);
     json_obj_end(o);
     json_obj_begin(o, NULL);
     json_put_text(o, "what", "memory");
     json_put_text(o, "name", work_held_names[largest_held(e)]);
-    json_put_num(o, "share", memory_share(x, e));
+    json_put_num(o, "share_of_bytes",
+                 e->planned.footprint.bytes[largest_held(e)] / e->planned.footprint.total);
+    json_put_num(o, "bytes_of_limit", memory_share(x, e));
     json_put_text(o, "because", memory.p);
     json_obj_end(o);
     json_arr_end(o);
