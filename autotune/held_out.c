@@ -120,6 +120,19 @@ static int part_judge(struct judge *j, const char *of, const struct constants *s
     return score_predict(&j->all, j->c, NULL, j->rows, err);
 }
 
+/* Lists the devices of all rows, each once. Those for which there is no room are left out, so that
+ * nothing is said to have been judged that was not. */
+static void devices_list(const struct judge *j, char out[HELD_OUT_DEVICES_BYTES])
+{
+    size_t n = 0;
+    *out = '\0';
+    for (size_t i = 0; i < j->all.n; i++) {
+        const char *name = j->all.cases[i].cluster.device.name;
+        if (!held_out_has(out, name) && n + strlen(name) + 3 < HELD_OUT_DEVICES_BYTES)
+            n += (size_t)snprintf(out + n, HELD_OUT_DEVICES_BYTES - n, "%s%s", n ? ", " : "", name);
+    }
+}
+
 static void figures_take(const struct judge *j, const struct score *s, const char *of, size_t n,
                          struct held_out *out)
 {
@@ -139,6 +152,7 @@ static void figures_take(const struct judge *j, const struct score *s, const cha
         snprintf(h.of, sizeof h.of, "%s", of);
     else
         snprintf(h.of, sizeof h.of, "%zu tables", n);
+    devices_list(j, h.devices);
     *out = h;
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/str.h"
 #include "profiles/catalog.h"
 #include "profiles/field.h"
@@ -120,8 +121,9 @@ static const struct json_field set_fields[] = {
      .help = "why it is not known"},
     {"constants", JSON_ANY, 0, .help = "array of objects: the constants"},
 };
-struct held_out_text { const char *rule, *of; struct held_out h; };
+struct held_out_text { const char *rule, *of, *devices, *hash; struct held_out h; };
 static const struct held_out_text held_out_defaults = {
+    .devices = "", .hash = "",
     .h = {.mape_pct = NAN, .spearman_mean = NAN, .spearman_worst = NAN, .oom_caught_pct = NAN,
           .good_rejected_pct = NAN}};
 #define COUNT(field, text)                                                                         \
@@ -135,6 +137,11 @@ static const struct json_field held_out_fields[] = {
      .help = "what was held out of which fit"},
     {"of", JSON_TEXT, offsetof(struct held_out_text, of),
      .help = "the tables whose rows were judged, each once, by a fit that had not seen it"},
+    {"devices", JSON_TEXT, offsetof(struct held_out_text, devices), .optional = true,
+     .help = "of these rows, separated by commas"},
+    {"hash", JSON_TEXT, offsetof(struct held_out_text, hash), .optional = true,
+     .help = "of the constants that were judged; where those of the file have another, or this is "
+             "left out, the error is not known"},
     COUNT(rows, "how many these are"),
     FIGURE(mape_pct, 0, 1e12, "mean error of their times, in percent; left out: they have none"),
     COUNT(sweeps, "sweeps of 8 measured rows or more among them"),
@@ -236,6 +243,44 @@ static int item_read(const struct json_doc *doc, const cJSON *obj, const char *p
     return 0;
 }
 
+/* ---- the constants that an error is of ---- */
+
+/* Returns the hash of a constant: of its text, so that reading and writing it changes nothing. */
+static uint64_t item_hash(const struct constant *k)
+{
+    char value[JSON_NUM_BYTES], lo[JSON_NUM_BYTES], hi[JSON_NUM_BYTES];
+    char text[3 * LIMIT_NAME_BYTES + 3 * JSON_NUM_BYTES];
+    int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", constant_table[k->id].name, k->device,
+                     k->stack, json_format_num(k->value, value), json_format_num(k->lo, lo),
+                     json_format_num(k->hi, hi));
+    return hash_64(text, (size_t)n);
+}
+
+/* Formats the hash of all constants, which does not depend on their order. */
+static void items_hash(const struct constants *c, char out[HASH_TEXT_BYTES])
+{
+    struct hash128 h = {.lo = (uint64_t)c->n};
+    for (int64_t i = 0; i < c->n; i++)
+        h.hi += item_hash(&c->items[i]);
+    hash_format(h, out);
+}
+
+void constants_seal(struct constants *c) { items_hash(c, c->held_out.hash); }
+
+/* Drops the held-out error of a set whose constants are no longer those that it is of. */
+static void seal_check(struct constants *c)
+{
+    struct held_out *h = &c->held_out;
+    char now[HASH_TEXT_BYTES];
+    items_hash(c, now);
+    if (!*h->rule || strcmp(now, h->hash) == 0)
+        return;
+    const char *why = *h->hash ? "the constants were changed since"
+                               : "the file does not say of which constants it is";
+    *h = (struct held_out){0};
+    snprintf(h->because, sizeof h->because, "%s", why);
+}
+
 /* Reads the held-out error. It is not known where the file has null, or was written before sets
  * carried it. */
 static int held_out_read(const struct json_doc *doc, const char *because, struct held_out *out,
@@ -253,6 +298,11 @@ static int held_out_read(const struct json_doc *doc, const char *because, struct
     if ((rc = field_copy_text(t.h.rule, sizeof t.h.rule, t.rule, doc, "held_out", "rule", err)) < 0)
         return rc;
     if ((rc = field_copy_text(t.h.of, sizeof t.h.of, t.of, doc, "held_out", "of", err)) < 0)
+        return rc;
+    if ((rc = text_keep(t.h.devices, sizeof t.h.devices, t.devices, doc, "held_out", "devices",
+                        err)) < 0)
+        return rc;
+    if ((rc = text_keep(t.h.hash, sizeof t.h.hash, t.hash, doc, "held_out", "hash", err)) < 0)
         return rc;
     *out = t.h;
     return 0;
@@ -293,7 +343,10 @@ static int set_read(const struct json_doc *doc, struct constants *out, struct er
     out->held_out = (struct held_out){0};
     if ((rc = held_out_read(doc, t.because, &out->held_out, err)) < 0)
         return rc;
-    return items_read(doc, out, err);
+    if ((rc = items_read(doc, out, err)) < 0)
+        return rc;
+    seal_check(out);
+    return 0;
 }
 
 int constants_load(const char *name_or_path, struct constants *out, struct err *err)
@@ -336,7 +389,7 @@ static double figure_of(const struct held_out_text *t, const struct json_field *
 static void figures_write(const struct held_out *h, bool nulls, struct json_out *o,
                           const char *key)
 {
-    const struct held_out_text t = {h->rule, h->of, *h};
+    const struct held_out_text t = {h->rule, h->of, h->devices, h->hash, *h};
     json_obj_begin(o, key);
     for (size_t i = 0; i < ARRAY_LEN(held_out_fields); i++)
         if (nulls || held_out_fields[i].type != JSON_NUM ||
@@ -388,14 +441,46 @@ void constants_format_values(const struct constants *c, struct str *out)
 static const char *because_of(const struct held_out *h)
 { return *h->because ? h->because : "the file of constants does not say it"; }
 
-void held_out_write(const struct held_out *h, struct json_out *o)
+bool held_out_has(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ','))
+            return true;
+    return false;
+}
+
+/* Adds that no row of a known error is of this device, or that this is not known. */
+static void elsewhere_say(const struct held_out *h, const struct device *d, struct str *out)
+{
+    if (!d || !*h->rule || held_out_has(h->devices, d->name))
+        return;
+    if (*h->devices)
+        str_addf(out, "none of these rows is of %s, but of %s", d->name, h->devices);
+    else
+        str_addf(out, "whether any of these rows is of %s is not said", d->name);
+}
+
+static void elsewhere_write(const struct held_out *h, const struct device *d, struct json_out *o)
+{
+    struct str text = STR_INIT;
+    elsewhere_say(h, d, &text);
+    if (d && text.len)
+        json_put_text(o, "held_out_elsewhere", text.p);
+    else if (d)
+        json_put_null(o, "held_out_elsewhere");
+    str_release(&text);
+}
+
+void held_out_write(const struct held_out *h, const struct device *d, struct json_out *o)
 {
     if (*h->rule) {
         figures_write(h, true, o, "held_out");
-        return;
+    } else {
+        json_put_null(o, "held_out");
+        json_put_text(o, "held_out_because", because_of(h));
     }
-    json_put_null(o, "held_out");
-    json_put_text(o, "held_out_because", because_of(h));
+    elsewhere_write(h, d, o);
 }
 
 /* Adds a figure that is known, after *next, which is a comma from then on. */
@@ -408,7 +493,7 @@ static void figure_say(const char **next, const char *format, double figure, str
     *next = ", ";
 }
 
-void held_out_say(const struct held_out *h, struct str *out)
+void held_out_say(const struct held_out *h, const struct device *d, struct str *out)
 {
     if (!*h->rule) {
         str_addf(out, "held-out error not known: %s", because_of(h));
@@ -422,6 +507,8 @@ void held_out_say(const struct held_out *h, struct str *out)
     figure_say(&next, "worst %.3f", h->spearman_worst, out);
     figure_say(&next, "%.3g %% of those out of memory caught", h->oom_caught_pct, out);
     figure_say(&next, "%.3g %% of the others rejected", h->good_rejected_pct, out);
+    str_add(out, d && !held_out_has(h->devices, d->name) ? "; " : "");
+    elsewhere_say(h, d, out);
 }
 
 /* ---- its page ---- */

@@ -13,11 +13,13 @@
  *     constants_resolve(&c, &device, &stack, v);         // v[CONSTANT_GEMM_SHARE], ...
  *
  * A set carries its held-out error: how far off predictions were on rows that constants fitted in
- * the same way had not seen. No prediction depends on it.
+ * the same way had not seen. No prediction depends on it. It counts only with the constants that it
+ * was found for: constants_seal() notes their hash.
  */
 #ifndef PROFILES_CONSTANTS_H
 #define PROFILES_CONSTANTS_H
 
+#include "base/hash.h"
 #include "profiles/hw.h"
 #include "profiles/stack.h"
 
@@ -118,12 +120,15 @@ struct constant {
     double prior, value;
     double lo, hi; /* interval of probability 0.9, by the fit */
 };
+enum { HELD_OUT_DEVICES_BYTES = 512 };
 /* Holds the held-out error of a set. Figures are those of autotune/score.h over all rows together;
  * NAN: no row contributes to one. */
 struct held_out {
     char rule[LIMIT_NAME_BYTES];    /* what was held out of which fit; "": the error is not known */
     char of[LIMIT_NAME_BYTES];      /* the tables whose rows were judged */
     char because[LIMIT_NAME_BYTES]; /* why the error is not known; "": the file does not say */
+    char devices[HELD_OUT_DEVICES_BYTES]; /* of these rows, "a100-sxm, h100-sxm"; "": not said */
+    char hash[HASH_TEXT_BYTES];     /* of the constants that it is of, by constants_seal() */
     int64_t rows, sweeps, oom_rows;
     double mape_pct, spearman_mean, spearman_worst, oom_caught_pct, good_rejected_pct;
 };
@@ -142,11 +147,18 @@ int constants_load(const char *name_or_path, struct constants *out, struct err *
 void constants_format(const struct constants *c, struct str *out);
 /* Appends the same without the held-out error, on which no prediction depends. */
 void constants_format_values(const struct constants *c, struct str *out);
+/* Tells whether a list of devices, separated by ", ", has this name. */
+bool held_out_has(const char *list, const char *name);
+/* Ties the held-out error to the present constants. A set whose file has others by then is loaded
+ * without the error. */
+void constants_seal(struct constants *c);
 /* Writes the held-out error into a result: "held_out" is an object, or null beside the text
- * "held_out_because". */
-void held_out_write(const struct held_out *h, struct json_out *o);
-/* Appends it as a clause for people, without the line's end. */
-void held_out_say(const struct held_out *h, struct str *out);
+ * "held_out_because". With a device, "held_out_elsewhere" says that none of the rows is of it, or
+ * is null. */
+void held_out_write(const struct held_out *h, const struct device *d, struct json_out *o);
+/* Appends it as a clause for people, without the line's end. d: the device predicted for; NULL: no
+ * single one. */
+void held_out_say(const struct held_out *h, const struct device *d, struct str *out);
 /* Finds the values for a stack on a device: of each constant the most specific value in the set,
  * else its prior. */
 void constants_resolve(const struct constants *c, const struct device *d, const struct stack *s,

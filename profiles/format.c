@@ -88,7 +88,8 @@ static const struct format constants = {
     "constants", "what predictions rest on that is fitted, and not derived",
     "{\"schema\": \"reel.constants/1\", \"name\": \"mine\",\n"
     " \"held_out\": {\"rule\": \"each of 2 model sizes by a fit on the other\",\n"
-    "  \"of\": \"mine.csv\", \"rows\": 60, \"mape_pct\": 4.8},\n"
+    "  \"of\": \"mine.csv\", \"devices\": \"h100-sxm\", \"rows\": 60,\n"
+    "  \"mape_pct\": 4.8, \"hash\": \"82dc131f57833d730000000000000002\"},\n"
     " \"constants\": [\n"
     "  {\"name\": \"gemm_share\", \"device\": \"h100-sxm\", \"value\": 0.72,\n"
     "   \"lo\": 0.70, \"hi\": 0.74},\n"
@@ -97,7 +98,9 @@ static const struct format constants = {
     "one name, the one that names more of the device and the stack counts; what the file leaves "
     "out has its prior.\n\n"
     "Plans, their explanations and scores tell the held-out error beside the name of the set. No "
-    "prediction depends on it.",
+    "prediction depends on it. It is of these very constants: with another value, or one more or "
+    "less, the file's hash is not theirs, and the error is not known. A plan for a device that is "
+    "not among 'devices' says so beside the error.",
     constants_format_parts};
 const struct format *const formats[] = {&run, &plan, &model, &device, &cluster, &stack, &adapter,
                                         &constants, NULL};

@@ -145,7 +145,8 @@ static int held_out_find(const struct table *tables, size_t n, const char *sourc
     if ((rc = held_out_judge(tables, n, source, &(struct told_rows){cmd_rows_tell, &progress},
                              start, &c->held_out, err)) < 0)
         return rc;
-    held_out_say(&c->held_out, &text);
+    constants_seal(c);
+    held_out_say(&c->held_out, NULL, &text);
     if ((rc = str_check(&text, err)) == 0)
         fprintf(stderr, "%s; found in %.2g s\n", text.p, clock_mono_s() - began);
     str_release(&text);

@@ -276,7 +276,7 @@ static void print_json(const struct explanation *x, struct str *out)
     binding_json(x, &o);
     against_json(x, &o);
     json_put_text(&o, "constants", x->planner->constants.name);
-    held_out_write(&x->planner->constants.held_out, &o);
+    held_out_write(&x->planner->constants.held_out, &x->planner->cluster.device, &o);
     json_obj_end(&o);
     str_addc(out, '\n');
 }
@@ -345,7 +345,7 @@ static void print_text(const struct explanation *x, struct str *out)
     str_add(out, "; ");
     memory_because(x, &x->one, out);
     str_addf(out, "\nconstants %s: ", x->planner->constants.name);
-    held_out_say(&x->planner->constants.held_out, out);
+    held_out_say(&x->planner->constants.held_out, &x->planner->cluster.device, out);
     str_addc(out, '\n');
     if (x->has_other)
         against_text(x, out);

@@ -114,7 +114,7 @@ void plan_text(const struct plan_answer *a, struct str *out)
                   "bytes\n",
              p->constants.name, 100 * p->v[CONSTANT_TIME_SD], 100 * p->v[CONSTANT_MEMORY_SD]);
     str_add(out, "  ");
-    held_out_say(&p->constants.held_out, out);
+    held_out_say(&p->constants.held_out, &p->cluster.device, out);
     str_addc(out, '\n');
     for (size_t i = 0; i < a->n; i++)
         item_text(a, i, out);
@@ -210,7 +210,7 @@ void plan_json(const struct plan_answer *a, struct json_out *o)
     json_put_text(o, "cluster", p->cluster.name);
     json_put_int(o, "gpus", p->gpus);
     json_put_text(o, "constants", p->constants.name);
-    held_out_write(&p->constants.held_out, o);
+    held_out_write(&p->constants.held_out, &p->cluster.device, o);
     json_put_int(o, "limit_bytes", llround(planner_limit_bytes(p)));
     json_put_int(o, "searched", a->found->legal);
     json_put_int(o, "fit", a->found->fit);

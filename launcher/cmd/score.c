@@ -182,7 +182,7 @@ static void print_json(const struct scored *tables, size_t n, const struct const
         score_write(&tables[i], &o);
     json_arr_end(&o);
     json_put_text(&o, "constants", c->name);
-    held_out_write(&c->held_out, &o);
+    held_out_write(&c->held_out, NULL, &o);
     json_obj_end(&o);
     str_addc(out, '\n');
 }
@@ -196,7 +196,7 @@ static void number_add(struct str *out, const char *what, double value, const ch
 static void constants_text(const struct constants *c, struct str *out)
 {
     str_addf(out, "constants %s: ", c->name);
-    held_out_say(&c->held_out, out);
+    held_out_say(&c->held_out, NULL, out);
     str_addc(out, '\n');
 }
 

@@ -23,6 +23,7 @@ static const struct json_field top_fields[] = {
     {"constants", JSON_TEXT, AT(constants)},
     {"held_out", JSON_ANY, 0, .optional = true},
     {"held_out_because", JSON_ANY, 0, .optional = true},
+    {"held_out_elsewhere", JSON_ANY, 0, .optional = true},
     {"limit_bytes", JSON_INT, AT(limit_bytes), .optional = true, .min = 0, .max = 0x1p50},
     {"searched", JSON_INT, AT(searched)},
     {"fit", JSON_INT, AT(fit)},
