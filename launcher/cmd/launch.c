@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/simd_kind.h"
 #include "base/spawn.h"
 #include "launcher/cmd/build.h"
@@ -634,6 +635,15 @@ out:
     return rc;
 }
 
+/* Warns if the plan was predicted for another device than the run's. */
+static void device_note(const struct run *run, const struct plan *plan, const struct sched *s)
+{
+    char differs[LAUNCH_DEVICE_BYTES];
+    launch_device_tell(run, plan, s, differs, sizeof differs);
+    if (*differs)
+        log_msg(LOG_WARN, "%s: its time and memory are not this run's", differs);
+}
+
 /* Creates the run, submits it and follows it. */
 static int run_launch(const struct opt_values *v, struct cmd_env *env, const char *path,
                       const struct run *run, const struct plan *plan, struct sched *s,
@@ -679,6 +689,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         goto out;
     if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
         goto out;
+    device_note(&run, &plan, s);
     rc = run_launch(v, env, operands[0], &run, &plan, s, err);
 out:
     sched_close(s);

@@ -7,6 +7,7 @@
 
 #include "autotune/memory.h"
 #include "base/num.h"
+#include "launcher/machine/driver.h"
 #include "profiles/saved.h"
 
 /* Holds numbers of bytes; 0: unknown. */
@@ -87,6 +88,64 @@ static void text_job(const struct launch_dry *d, const struct sched_partition *p
         str_addf(out, ", no time limit\n");
 }
 
+/* ---- the device of the plan ---- */
+
+/* Tells whether a device is compiled in. Another may be one of these by a name of the user's. */
+static bool device_known(const char *device)
+{
+    const char *const *names;
+    for (device_names(&names); *names; names++)
+        if (strcmp(*names, device) == 0)
+            return true;
+    return false;
+}
+
+/* Writes the name of the first GPU of this machine that is not the plan's, as its profile or else
+ * its driver calls it; "": all are, or nothing is known of them. */
+static void other_gpu(const char *planned, char *out, size_t size)
+{
+    struct driver d;
+    struct device known;
+    *out = '\0';
+    if (!device_known(planned) || driver_read(&d, NULL) < 0)
+        return;
+    for (size_t i = 0; i < d.n && !*out; i++) {
+        bool found = device_find("none", d.gpus[i].model, &known, NULL) == 0;
+        if (found ? strcmp(known.name, planned) != 0 : *d.gpus[i].model)
+            snprintf(out, size, "%s", found ? known.name : d.gpus[i].model);
+    }
+    driver_release(&d);
+}
+
+void launch_device_tell(const struct run *run, const struct plan *plan, const struct sched *s,
+                        char *out, size_t size)
+{
+    char here[LIMIT_NAME_BYTES] = "";
+    bool cpus = strcmp(plan->device, "cpu") == 0, gpus = run->resources.gpus_per_node > 0;
+    *out = '\0';
+    if (!*plan->device)
+        return;
+    if (gpus && !cpus && strcmp(s->ops->kind, "local") == 0)
+        other_gpu(plan->device, here, sizeof here);
+    if (cpus == gpus)
+        snprintf(out, size, "the plan was predicted for %s, and the run trains on %s "
+                 "(resources.gpus_per_node is %lld)", plan->device, gpus ? "GPUs" : "CPUs",
+                 (long long)run->resources.gpus_per_node);
+    else if (*here)
+        snprintf(out, size, "the plan was predicted for %s, and this machine has %s", plan->device,
+                 here);
+}
+
+static void text_device(const struct launch_dry *d, const struct sched *s, struct str *out)
+{
+    char differs[LAUNCH_DEVICE_BYTES];
+    launch_device_tell(d->run, d->plan, s, differs, sizeof differs);
+    if (*differs)
+        str_addf(out, "device: %s: its time and memory are not this run's\n", differs);
+    else if (*d->plan->device && d->plan->predicted_step_s > 0)
+        str_addf(out, "device: the plan was predicted for %s\n", d->plan->device);
+}
+
 static void text_memory(const struct launch_dry *d, const struct budget *b, struct str *out)
 {
     char rank[32], gpu[32], ranks[32], node[32], ckpt[32], kept[32], space[32];
@@ -105,8 +164,8 @@ static void text_memory(const struct launch_dry *d, const struct budget *b, stru
              size(b->space, space), b->kept > b->space ? ": TOO LITTLE" : "");
 }
 
-static void dry_text(const struct launch_dry *d, const struct sched_partition *p, const char *kind,
-                     const struct budget *b, struct str *out)
+static void dry_text(const struct launch_dry *d, const struct sched_partition *p,
+                     const struct sched *s, const struct budget *b, struct str *out)
 {
     struct str layout = STR_INIT;
     layout_format(&d->plan->layout, &layout);
@@ -116,15 +175,18 @@ static void dry_text(const struct launch_dry *d, const struct sched_partition *p
         str_addf(out, "%s\n", d->told->lines.p);
     str_addf(out, "training: %s, %lld steps, layout %s\n", d->run->model.name,
              (long long)run_total_steps(d->run), layout.p ? layout.p : "");
-    text_job(d, p, kind, out);
+    text_job(d, p, s->ops->kind, out);
+    text_device(d, s, out);
     text_memory(d, b, out);
     str_addf(out, "script:\n%s", d->script->p ? d->script->p : "");
     str_release(&layout);
 }
 
-static void dry_json(const struct launch_dry *d, const struct sched_partition *p, const char *kind,
-                     const struct budget *b, struct json_out *o)
+static void dry_json(const struct launch_dry *d, const struct sched_partition *p,
+                     const struct sched *s, const struct budget *b, struct json_out *o)
 {
+    char differs[LAUNCH_DEVICE_BYTES];
+    launch_device_tell(d->run, d->plan, s, differs, sizeof differs);
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.launch/1");
     json_put_bool(o, "dry_run", true);
@@ -135,7 +197,9 @@ static void dry_json(const struct launch_dry *d, const struct sched_partition *p
     json_put_int(o, "total_steps", run_total_steps(d->run));
     json_put_int(o, "ranks", layout_world(&d->plan->layout));
     layout_write(&d->plan->layout, o, "layout");
-    json_put_text(o, "scheduler", kind);
+    json_put_text(o, "planned_device", *d->plan->device ? d->plan->device : NULL);
+    json_put_text(o, "device_differs", *differs ? differs : NULL);
+    json_put_text(o, "scheduler", s->ops->kind);
     json_put_text(o, "partition", p ? p->name : NULL);
     json_put_int(o, "nodes", d->run->resources.nodes);
     json_put_int(o, "ranks_per_node", d->run->resources.ranks_per_node);
@@ -163,10 +227,10 @@ int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, str
     budget_make(d, &budget);
     json_out_init(&o, &text, 2);
     if (json) {
-        dry_json(d, p, s->ops->kind, &budget, &o);
+        dry_json(d, p, s, &budget, &o);
         str_addc(&text, '\n');
     } else {
-        dry_text(d, p, s->ops->kind, &budget, &text);
+        dry_text(d, p, s, &budget, &text);
     }
     rc = cmd_print(&text, err);
     str_release(&text);
