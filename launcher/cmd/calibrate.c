@@ -191,7 +191,7 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
         return rc;
     if ((rc = cmd_spare("-o", output, &from, 1, err)) < 0)
         return rc;
-    if (output && (rc = cmd_output_check("--output", output, err)) < 0)
+    if ((rc = cmd_output_check("--output", output, err)) < 0)
         return rc;
     if ((rc = start_read(from, opt_text(v, "name"), c, err)) < 0)
         return rc;

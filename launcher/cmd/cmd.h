@@ -62,8 +62,8 @@ int cmd_print(const struct str *text, struct err *err);
 int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
               struct err *err);
 
-/* Checks, before work that takes long, that the file `output` can be created. `option` names its
- * option in the error. */
+/* Checks, before any work, that the file `output` can be created: ERR_IO if not. `option` names its
+ * option in the error. An output of NULL passes. */
 int cmd_output_check(const char *option, const char *output, struct err *err);
 /* Prints on stderr how many rows are done, every few seconds once the work has lasted a while. It
  * is the `tell` of struct told_rows; `progress` is a struct progress. */

@@ -70,8 +70,10 @@ int cmd_spare(const char *option, const char *output, const char *const *inputs,
 int cmd_output_check(const char *option, const char *output, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
-    const char *slash = strrchr(output, '/');
+    const char *slash = output ? strrchr(output, '/') : NULL;
     struct stat st;
+    if (!output)
+        return 0;
     snprintf(dir, sizeof dir, "%.*s",
              slash == output ? 1
              : slash         ? (int)(slash - output)
@@ -81,9 +83,11 @@ int cmd_output_check(const char *option, const char *output, struct err *err)
         return err_set(err, ERR_USAGE, "%s is empty: give a file", option);
     if (stat(output, &st) == 0 && S_ISDIR(st.st_mode))
         return err_set(err, ERR_USAGE, "%s '%s' is a folder: give a file", option, output);
-    return access(dir, W_OK) == 0 ? 0
-                                  : err_set_errno(err, ERR_IO, "cannot write %s '%s'", option,
-                                                  output);
+    if (access(dir, W_OK) < 0)
+        return err_set_errno(err, ERR_IO, "cannot write %s '%s'", option, output);
+    if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_IO, "cannot write %s '%s': '%s' is no folder", option, output, dir);
+    return 0;
 }
 
 /* Work that takes less than this time shows no progress. */

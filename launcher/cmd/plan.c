@@ -264,12 +264,15 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     return rc;
 }
 
-/* Refuses an output that is the file of an input. */
+/* Refuses an output that is the file of an input, or that cannot be written. */
 static int output_check(const struct opt_values *v, const struct request *r, struct err *err)
 {
     const char *inputs[] = {r->ask.model, r->ask.cluster, r->ask.stack, r->ask.constants,
                             opt_text(v, "export")};
-    return cmd_spare("-o", opt_text(v, "output"), inputs, ARRAY_LEN(inputs), err);
+    int rc;
+    if ((rc = cmd_spare("-o", opt_text(v, "output"), inputs, ARRAY_LEN(inputs), err)) < 0)
+        return rc;
+    return cmd_output_check("--output", opt_text(v, "output"), err);
 }
 
 int cmd_plan_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

@@ -134,6 +134,10 @@ static int database_read(const struct opt_values *v, const struct cmd_env *env, 
     return 0;
 }
 
+/* Tells whether a page is written. */
+static bool is_paged(const struct opt_values *v, const struct request *r)
+{ return !r->dry && (!r->json || opt_given(v, "out")); }
+
 /* Loads the planned layouts: those of --plan, or else those of the run's plan, which may be missing
  * with the run's folder. Refuses an output that is the file of an input. */
 static int plans_read(const struct opt_values *v, const struct cmd_env *env, struct request *r,
@@ -148,6 +152,8 @@ static int plans_read(const struct opt_values *v, const struct cmd_env *env, str
     const char *inputs[] = {plan, env->db_path};
     if ((rc = cmd_spare("-o", r->page, inputs, ARRAY_LEN(inputs), err)) < 0)
         return rc;
+    if (is_paged(v, r) && (rc = cmd_output_check("-o", r->page, err)) < 0)
+        return rc;
     if (plan && (rc = report_plans_load(plan, &r->plans, err)) < 0)
         return rc;
     r->scope.plans = r->plans;
@@ -161,14 +167,13 @@ static int plans_read(const struct opt_values *v, const struct cmd_env *env, str
 static int request_answer(const struct opt_values *v, const struct cmd_env *env,
                           struct request *r, struct err *err)
 {
-    bool paged = !r->dry && (!r->json || opt_given(v, "out"));
     int rc;
     if ((rc = report_numbers_read(r->db, &r->scope, &r->numbers, err)) < 0)
         return rc;
     if (r->dry)
         fprintf(stderr, "would write %s from %s as it is\n", r->page,
                 r->db ? env->db_path : opt_text(v, "plan"));
-    if (paged && (rc = page_publish(r->db, &r->scope, &r->numbers, r->page, err)) < 0)
+    if (is_paged(v, r) && (rc = page_publish(r->db, &r->scope, &r->numbers, r->page, err)) < 0)
         return rc;
     /* a dry run prints numbers too, because that changes nothing */
     return r->json ? json_print(r->db, &r->scope, &r->numbers, err) : 0;

@@ -229,7 +229,7 @@ static void print_text(const struct score *s, struct str *out)
         str_addc(out, '\n');
 }
 
-/* Refuses a file for --rows that is an input. */
+/* Refuses a file for --rows that is an input, or that cannot be written. */
 static int rows_check(const struct opt_values *v, const char *const *tables, size_t n,
                       struct err *err)
 {
@@ -237,7 +237,9 @@ static int rows_check(const struct opt_values *v, const char *const *tables, siz
     int rc;
     if ((rc = cmd_spare("--rows", rows, tables, n, err)) < 0)
         return rc;
-    return cmd_spare("--rows", rows, &constants, 1, err);
+    if ((rc = cmd_spare("--rows", rows, &constants, 1, err)) < 0)
+        return rc;
+    return cmd_output_check("--rows", rows, err);
 }
 
 int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *err)

@@ -20,6 +20,8 @@ int topo_profile_check(const struct opt_values *v, struct err *err)
     int rc;
     if ((rc = cmd_spare("-o", opt_text(v, "out"), inputs, ARRAY_LEN(inputs), err)) < 0)
         return rc;
+    if ((rc = cmd_output_check("-o", opt_text(v, "out"), err)) < 0)
+        return rc;
     if (!opt_given(v, "out") && (opt_given(v, "device") || opt_given(v, "nic-gbits")))
         return err_set(err, ERR_USAGE, "--device and --nic-gbits are about a profile: give -o too");
     return opt_given(v, "device") ? device_load(opt_text(v, "device"), &device, err) : 0;
