@@ -118,6 +118,20 @@ static size_t beginning(const char *list, const char *text)
     return longest;
 }
 
+bool stack_lists(const struct stack *s, const char *framework)
+{
+    const char *list = s->frameworks;
+    size_t n = strlen(framework);
+    while (*list) {
+        size_t item = strcspn(list, ",");
+        if (item == n && strncasecmp(list, framework, n) == 0)
+            return true;
+        list += item;
+        list += strspn(list, ", ");
+    }
+    return false;
+}
+
 const char *stack_of_framework(const char *framework, int attention)
 {
     const char *best = NULL;

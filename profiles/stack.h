@@ -78,6 +78,8 @@ void stack_write(const struct stack *s, struct json_out *o);
  * ones are of 2023, and the newer account, which hides more, predicts their table worse (MAPE 5.1
  * in place of 4.1 %). NULL: none lists a prefix of it. */
 const char *stack_of_framework(const char *framework, int attention);
+/* Tells whether a stack's `frameworks` have this name, in letters of any case. */
+bool stack_lists(const struct stack *s, const char *framework);
 /* Writes the listed framework that was probably meant, or "": without its version, if need be. */
 void stack_nearest_framework(const char *framework, char *out, size_t size);
 

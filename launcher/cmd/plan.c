@@ -85,8 +85,26 @@ static int gpus_parse(const char *text, int64_t *out, struct err *err)
     return 0;
 }
 
+/* Refuses a stack of another trainer than the one whose flags are asked for. An adapter whose own
+ * stack does not list it, such as generic, is of no certain trainer and goes with any stack. */
+static int stack_check(const struct adapter *a, const char *export, const char *name,
+                       struct err *err)
+{
+    struct stack own, given;
+    int rc;
+    if ((rc = stack_load(a->stack, &own, err)) < 0 || (rc = stack_load(name, &given, err)) < 0)
+        return rc;
+    if (!stack_lists(&own, a->name) || stack_lists(&given, a->name) ||
+        (!*given.frameworks && given.kind == own.kind))
+        return 0;
+    return err_set(err, ERR_USAGE,
+                   "--stack %s is not the software whose flags --export %s prints: leave --stack "
+                   "out, and it is %s, or give one whose frameworks list %s",
+                   name, export, a->stack, a->name);
+}
+
 /* Loads the adapter of --export. Predictions are for the adapter's stack, unless --stack names
- * another. */
+ * another one of its trainer. */
 static int export_take(const struct opt_values *v, struct request *r, struct err *err)
 {
     int rc;
@@ -97,7 +115,9 @@ static int export_take(const struct opt_values *v, struct request *r, struct err
     r->ask.adapter = r->adapter;
     if (!opt_given(v, "stack"))
         r->ask.stack = r->adapter->stack;
-    return 0;
+    return opt_given(v, "stack") ? stack_check(r->adapter, opt_text(v, "export"),
+                                               opt_text(v, "stack"), err)
+                                 : 0;
 }
 
 static int layout_take(const struct opt_values *v, struct request *r, struct err *err)
