@@ -508,7 +508,7 @@ static void latency_is_hidden(void **state)
  * the step. */
 static void kinds_name_the_step(void **state)
 {
-    enum { TRIES = 8 };
+    enum { TRIES = 40 };
     static const char *const layouts[] = {"dp=1", "dp=2,zero=3",      "tp=2,sp=1",
                                           "cp=2", "cp=2,cp_kind=a2a", "pp=2"};
     (void)state;
@@ -552,43 +552,6 @@ static void the_trace_is_well_formed(void **state)
     assert_int_equal(layers, STEPS * 2 * 2 * small.layers);
     assert_true(begun > 0 && begun == ended);
     cJSON_Delete(root);
-}
-
-static void the_newest_spans_win(void **state)
-{
-    struct meter m;
-    struct err err = {0};
-    (void)state;
-    must(meter_open(&m, 3, &err), &err);
-    for (int i = 0; i < 5; i++)
-        meter_span(&m, meter_begin(&m), "x", i);
-    assert_int_equal(m.n, 5);
-    for (int i = 2; i < 5; i++)
-        assert_int_equal(m.spans[i % 3].arg, i);
-    meter_close(&m);
-}
-
-/* An inner call's time is its own: the outer one's is what is left. */
-static void times_are_exclusive(void **state)
-{
-    struct meter m;
-    struct err err = {0};
-    double step_s[METER_KINDS];
-    (void)state;
-    must(meter_open(&m, 0, &err), &err);
-    struct meter_start outer = meter_begin(&m), span = meter_begin(&m), inner = meter_begin(&m);
-    clock_sleep_s(0.01);
-    meter_end(&m, inner, METER_OP_gemm, -1);
-    meter_span(&m, span, "layer", 0);
-    double took = clock_mono_s() - outer.start_s;
-    meter_end(&m, outer, METER_STAGE, -1);
-    assert_true(m.seconds[METER_OP_gemm] >= 0.01 && m.seconds[METER_STAGE] >= 0);
-    assert_true(m.seconds[METER_STAGE] <= took - 0.01 + (clock_mono_s() - outer.start_s - took));
-    double sum = m.seconds[METER_OP_gemm] + m.seconds[METER_STAGE];
-    assert_true(fabs(meter_step(&m, sum, step_s) - 1) < 1e-9 &&
-                step_s[METER_OP_gemm] == m.seconds[METER_OP_gemm]);
-    assert_true(meter_step(&m, 1, step_s) == 0);
-    meter_close(&m);
 }
 
 /* CPU time that passes within waits for messages alone, 1 s in each. */
@@ -665,8 +628,6 @@ static void messages_are_apart(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_newest_spans_win),
-        cmocka_unit_test(times_are_exclusive),
         cmocka_unit_test(messages_are_apart),
         cmocka_unit_test(the_trace_is_well_formed),
         cmocka_unit_test(batches_are_read_under_computation),

@@ -3,10 +3,11 @@
  *
  * The time of a kind is exclusive: time in another measured call inside it belongs to that call. So
  * the kinds of a step add up to what was measured, and the rest of the step belongs to no kind
- * ("other"). CPU time is measured too, because it does not grow on a busy machine; but not that of
- * messages, in which ranks wait for each other. meter_attach replaces the calls in the tables of
- * device and operations by measured ones. With a device that queues, a call's time is its time on
- * the device, and the host's activities count only while the device is idle; no call is waited for
+ * ("other"). CPU time is measured too, because it does not grow on a busy machine, but without what
+ * reading its clock takes, and not of messages, in which ranks wait for each other. meter_attach
+ * replaces the calls in the tables of device and operations by measured ones. With a device that
+ * queues, a call's time is its time on the device, and the host's activities count only while the
+ * device is idle; no call is waited for
  * (meter_timed.h). Spans go into a ring that is allocated at set-up; when it is full, the newest
  * replace the oldest. A meter that is NULL measures nothing, so callers need not check.
  *
@@ -55,6 +56,7 @@ struct meter {
     double seconds[METER_KINDS], last[METER_KINDS]; /* since meter_open; at the last meter_step */
     double cpu_s[METER_KINDS], last_cpu_s[METER_KINDS]; /* this thread's CPU time; 0 on a device */
     int64_t calls[METER_KINDS];
+    double reading_s;            /* CPU time of reading the CPU clock */
     double inner_s, inner_cpu_s; /* time of measured calls, and of messages, within the open one */
     struct meter_span *spans;  /* [room] ring */
     int64_t room, n;           /* n: how many were ever recorded */
