@@ -17,6 +17,7 @@
 #include "base/spawn.h"
 #include "launcher/run/ranks.h"
 #include "launcher/run/word.h"
+#include "launcher/sched/proc.h"
 
 enum { LOOK_EVERY_MS = 250 };
 /* The pause between two looks for numbered ranks is LOOK_PART of the time since the start, and at
@@ -219,11 +220,26 @@ static void node_init(struct node *n, const struct node_agent_conf *conf)
         n->told.shared = n->word.shared;
 }
 
+/* Tells whether an older node agent does the work of this node. It is continued, because somebody
+ * may have stopped it. */
+static bool is_needless(const struct node_agent_conf *conf)
+{
+    char trainer_id[LIMIT_NAME_BYTES];
+    struct proc_id other;
+    node_agent_trainer_id(conf->run_dir, conf->attempt, trainer_id);
+    if (!conf->stands_in || !ranks_agent_find(trainer_id, &other) ||
+        proc_signal(other, SIGCONT, NULL) < 0)
+        return false;
+    log_msg(LOG_INFO, "node %s has a node agent, process %lld: no other is needed", word_node(),
+            (long long)other.pid);
+    return true;
+}
+
 int node_agent_run(const struct node_agent_conf *conf, struct err *err)
 {
     struct node n;
     pid_t step = getppid();
-    int fd = signals_open(err), rc = 0;
+    int fd = signals_open(err), rc = 0, wait_ms = 0;
     if (fd < 0)
         return fd;
     node_init(&n, conf);
@@ -232,10 +248,12 @@ int node_agent_run(const struct node_agent_conf *conf, struct err *err)
         rc = err_set(err, ERR_ENV, "the step of this node agent has ended");
         goto out;
     }
+    if (is_needless(conf))
+        goto out;
     listens_say();
-    while (!n.end) {
+    for (; !n.end; wait_ms = LOOK_EVERY_MS) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, LOOK_EVERY_MS) < 0 && errno != EINTR) {
+        if (poll(&p, 1, wait_ms) < 0 && errno != EINTR) {
             rc = err_set_errno(err, ERR_IO, "cannot wait for signals");
             goto out;
         }

@@ -21,6 +21,10 @@
  *              the ranks too
  *     if some node has not reported within half a second, the batch agent has Slurm itself send
  *              SIGCONT to the node agents' step, because somebody may have stopped them
+ *     if srun says that a node agent has ended, the batch agent starts another on its node, and if
+ *              some node has not reported within 0.8 s, on that node too. It stands in: it does
+ *              the work of a node agent unless an older one lives there, because one that is only
+ *              slow would signal each rank as well. A node agent that has reported is not replaced
  *     if some node has not reported within two seconds, or the notice file cannot be written, srun
  *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
  *              signals. When it can handle signals, a node agent says so in the step's log, which
@@ -36,6 +40,7 @@
 #define LAUNCHER_RUN_NODE_AGENT_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -55,8 +60,10 @@ struct node_agent_conf {
     int signo; /* the signal on which the trainer saves and stops; 0: no rank is signalled */
     const char *agent_host; /* the batch agent's host, if the batch agent signals ranks there too;
                              * NULL: none */
+    bool stands_in; /* it is to do the work of a node agent that may have ended */
 };
-/* Waits for notices and signals the ranks, until it is asked to end. */
+/* Waits for notices and signals the ranks, until it is asked to end. One that stands in ends at
+ * once if an older node agent of the trainer lives on this node; it continues that one. */
 int node_agent_run(const struct node_agent_conf *conf, struct err *err);
 
 /* Formats the value of RANKS_VARIABLE in the environment of the trainer's processes of this

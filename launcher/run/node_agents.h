@@ -1,5 +1,5 @@
 /* node_agents: starts the node agents of a job (node_agent.h) from its batch agent, passes notices
- * on to them, and ends them.
+ * on to them, replaces those that are missing, and ends them.
  */
 #ifndef LAUNCHER_RUN_NODE_AGENTS_H
 #define LAUNCHER_RUN_NODE_AGENTS_H
@@ -25,9 +25,16 @@ const char *node_agents_shared(const struct node_agents *n);
  * in time, so that srun was used for them: "n1,n3"; "": none. The text is borrowed until the next
  * call. */
 const char *node_agents_tell(struct node_agents *n);
-/* Has node agents continued that may have been stopped, if some node has not reported soon after a
- * notice; call it often. NULL is fine. */
-void node_agents_wake(struct node_agents *n);
+/* Says what was done for nodes. Borrowed, until the next call. how: "continued" (the scheduler was
+ * asked to continue their agents, which may have been stopped), "replaced" (their agents had ended)
+ * or "silent" (a second agent was started for each, which is needed only if no other lives). */
+struct node_agents_mended {
+    const char *nodes; /* "n1,n3" */
+    const char *how;
+};
+/* Does one thing for nodes whose agents have ended, or have not reported soon after a notice. Call
+ * it often, until it returns false: nothing was to be done. NULL is fine. */
+bool node_agents_mend(struct node_agents *n, struct node_agents_mended *out);
 /* Asks the node agents to end, and waits until they have ended, or until one has reported a notice.
  * Returns true if each node agent has handled the signals that the scheduler had sent it before.
  * The result of node_agents_heard is then final. */

@@ -643,3 +643,37 @@ int64_t ranks_count(const char *trainer_id)
     list_free(list, n);
     return ranks;
 }
+
+/* Tells whether the process runs `reel node-agent`. The srun that started it has its variables. */
+static bool is_node_agent(pid_t pid)
+{
+    struct str text = STR_INIT;
+    bool is = proc_read(pid, "cmdline", &text) && strlen(text.p) + 1 < text.len &&
+              strcmp(text.p + strlen(text.p) + 1, "node-agent") == 0;
+    str_release(&text);
+    return is;
+}
+
+static bool is_older(struct proc_id a, struct proc_id b)
+{
+    return a.start < b.start || (a.start == b.start && a.pid < b.pid);
+}
+
+bool ranks_agent_find(const char *trainer_id, struct proc_id *agent)
+{
+    struct proc_row *rows;
+    struct proc_id oldest = proc_identify(getpid()), own = oldest;
+    const char *own_node = getenv("SLURMD_NODENAME");
+    size_t n = proc_list(&rows);
+    for (size_t i = 0; i < n; i++) {
+        struct process p = {.pid = rows[i].pid, .start = rows[i].start, .numbers = STR_INIT};
+        struct proc_id id = {p.pid, p.start};
+        if (environ_look(&p, TRAINER, trainer_id) && p.kind == AGENT && is_older(id, oldest) &&
+            strcmp(p.node, own_node ? own_node : "") == 0 && is_node_agent(p.pid))
+            oldest = id;
+        str_release(&p.numbers);
+    }
+    free(rows);
+    *agent = oldest;
+    return !is_same(oldest, own);
+}

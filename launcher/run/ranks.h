@@ -87,6 +87,10 @@ void ranks_release(struct ranks_told *told);
  * and then this is still known after the ranks have ended. */
 void ranks_look(const char *trainer_id, struct ranks_told *told);
 
+/* Finds the node agent of this trainer that has run longest on this node, if it has run longer than
+ * this process. Returns false if there is none. */
+bool ranks_agent_find(const char *trainer_id, struct proc_id *agent);
+
 /* Returns the number of numbered ranks that run here; -1 if it cannot be determined. */
 int64_t ranks_count(const char *trainer_id);
 

@@ -297,6 +297,10 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "told_by_srun") == 0) {
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
+    } else if (strcmp(kind, "node_agents_mended") == 0) {
+        size_t n = strlen(a->agents_mended);
+        snprintf(a->agents_mended + n, sizeof a->agents_mended - n, "%sthat of node %s was %s",
+                 n ? ", " : "", json_text(event, "node", "?"), json_text(event, "how", "?"));
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
     } else if (strcmp(kind, "attempt_ended") == 0) {

@@ -76,6 +76,7 @@ struct run_attempt {
     double stop_seen_at;    /* when the trainer's ranks agreed to save and stop; 0: they did not */
     char node_lost[64];     /* a node that failed; "": none */
     char told_by_srun[64];  /* nodes whose ranks also had to be signalled through srun; "": none */
+    char agents_mended[STATE_TEXT_BYTES / 2]; /* "that of node n1 was replaced, that of ..." */
     bool progressed;        /* a foreign trainer showed progress, see wrap.h */
     bool stopped;           /* it saved and stopped because it was asked to */
     bool disk_full;         /* there was no room for its last save */
