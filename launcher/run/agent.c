@@ -40,6 +40,8 @@ static void event_started(struct agent *a)
     event_begin(a->attempt.log, &e, attempt_started);
     event_text(&e, attempt_started, sched, a->duty.sched ? a->duty.sched->ops->kind : "none");
     event_text(&e, attempt_started, job_id, a->duty.self.id);
+    if (a->duty.self.handle[0])
+        event_text(&e, attempt_started, job_handle, a->duty.self.handle);
     event_int(&e, attempt_started, restart, a->duty.self.restarts);
     attempt_event(&a->attempt, &e);
 }

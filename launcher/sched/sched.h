@@ -234,6 +234,7 @@ struct sched_loss {
 /* Describes the job that this process runs in. */
 struct sched_self {
     char id[SCHED_ID_BYTES];
+    char handle[SCHED_ID_BYTES]; /* see sched_job; "": the id */
     char token[SCHED_ID_BYTES];
     int restarts;
     int nodes, cores_per_node;

@@ -281,6 +281,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     if (strcmp(kind, "attempt_started") == 0) {
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
         text_set(a->token, sizeof a->token, event, "token");
+        text_set(a->job_handle, sizeof a->job_handle, event, "job_handle");
         a->restart = json_int(event, "restart", 0);
     } else if (strcmp(kind, "requeue") == 0) {
         const char *cause = json_text(event, "cause", NULL);

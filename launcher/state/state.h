@@ -65,6 +65,7 @@ struct run_attempt {
     /* The job and the token of its submission. Both are "" outside a job; a wrapped run has no
      * token. */
     char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES];
+    char job_handle[STATE_JOB_BYTES]; /* names the job for the scheduler's commands; "": its id */
     int64_t restart; /* how often its job had been requeued before */
     double started_at, trainer_started_at, first_step_at, ended_at;
     double last_event_at; /* of all logs of the attempt */
