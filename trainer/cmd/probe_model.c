@@ -23,8 +23,8 @@ enum { REPEATS = 5 };
  * than BEFORE_S, or the smallest. */
 enum { UPDATES = 9 };
 static const double BEFORE_S = 0.1;
-/* The update is measured over at most this many elements, which are more than caches hold. */
-enum { UPDATE_ELEMENTS = 1 << 22, UPDATE_PARTS = 5 };
+/* The update is measured over at most UPDATE_ELEMENTS, which are more than caches hold. */
+enum { UPDATE_ELEMENTS = 1 << 23, UPDATE_APART = 1 << 20, UPDATE_PARTS = 5 };
 static const double ENOUGH_S = 0.5;
 /* A size is not begun if it is expected to take longer than VIEW_S, or if all sizes together would
  * take longer than ALL_S. */
@@ -248,13 +248,17 @@ out:
     return rc;
 }
 
+/* Sets how many elements are updated: all of the model's, or as many of a larger one's that the
+ * same elements of two arrays lie as far from each other as in a trainer, modulo UPDATE_APART
+ * elements. A power of two would put them all into the same sets of the caches. */
 static int update_elements(const struct model *m, int64_t *out, struct err *err)
 {
     struct param_list list;
     int rc = params_build(m, &list, err);
     if (rc < 0)
         return rc;
-    *out = num_min_i64(list.total, UPDATE_ELEMENTS);
+    int64_t over = num_max_i64(0, list.total - UPDATE_ELEMENTS);
+    *out = list.total - num_round_up(over, UPDATE_APART);
     params_release(&list);
     return 0;
 }
