@@ -42,9 +42,18 @@ static void json_end(struct json_out *o, struct str *text)
     str_addc(text, '\n');
 }
 
-static int cancelled_print(const struct launch *l, bool json, bool dry, enum launch_kept kept,
-                           struct err *err)
+/* Returns by which name the scheduler's commands end the run's newest job; "": unknown. */
+static const char *job_handle(const struct run_state *state)
 {
+    const struct run_attempt *last =
+        state->n_attempts ? &state->attempts[state->n_attempts - 1] : NULL;
+    return !last ? "" : last->job_handle[0] ? last->job_handle : last->job_id;
+}
+
+static int cancelled_print(const struct launch *l, const struct run_state *state, bool json,
+                           bool dry, enum launch_kept kept, struct err *err)
+{
+    const char *job = job_handle(state);
     struct str text = STR_INIT;
     struct json_out o;
     json_out_init(&o, &text, 2);
@@ -58,7 +67,8 @@ static int cancelled_print(const struct launch *l, bool json, bool dry, enum lau
         str_addc(&text, '\n');
         if (l->wrapped) /* reel did not submit the job, so it does not cancel it */
             str_addf(&text, "its job was not submitted by reel: its agent has the trainer save and "
-                            "stop; end it (scancel) if it does not; it will not come back\n");
+                            "stop; end it (scancel%s%s) if it does not; it will not come back\n",
+                     *job ? " " : "", job);
     }
     int rc = cmd_print(&text, err);
     str_release(&text);
@@ -131,7 +141,7 @@ int cmd_cancel_run(const struct opt_values *v, struct cmd_env *env, struct err *
     }
     if (!dry && (rc = launch_cancel(&l, s, &kept, err)) < 0)
         goto out;
-    rc = cancelled_print(&l, json, dry, kept, err);
+    rc = cancelled_print(&l, &state, json, dry, kept, err);
 out:
     sched_close(s);
     run_state_release(&state);

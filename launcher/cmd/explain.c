@@ -70,6 +70,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
         seconds_add(out, " of which loading", g.load);
     if (g.replayed >= 0)
         str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
+    if (a->agents_mended[0])
+        str_addf(out, "; of its node agents, %s", a->agents_mended);
     if (a->told_by_srun[0])
         str_addf(out, "; node %s did not say that its ranks were told, srun was used too",
                  a->told_by_srun);

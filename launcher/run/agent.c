@@ -40,6 +40,8 @@ static void event_started(struct agent *a)
     event_begin(a->attempt.log, &e, attempt_started);
     event_text(&e, attempt_started, sched, a->duty.sched ? a->duty.sched->ops->kind : "none");
     event_text(&e, attempt_started, job_id, a->duty.self.id);
+    if (a->duty.self.handle[0])
+        event_text(&e, attempt_started, job_handle, a->duty.self.handle);
     event_int(&e, attempt_started, restart, a->duty.self.restarts);
     attempt_event(&a->attempt, &e);
 }
@@ -92,11 +94,25 @@ static void event_by_srun(struct agent *a, const char *nodes)
     attempt_event(&a->attempt, &e);
 }
 
+static void nodes_mend(struct agent *a)
+{
+    struct node_agents_mended mended;
+    struct evlog_event e;
+    while (node_agents_mend(a->nodes, &mended)) {
+        event_begin(a->attempt.log, &e, node_agents_mended);
+        event_text(&e, node_agents_mended, node, mended.nodes);
+        event_text(&e, node_agents_mended, how, mended.how);
+        attempt_event(&a->attempt, &e);
+    }
+}
+
 /* ---- the trainer ---- */
 
 static void nodes_start(struct agent *a)
 {
-    struct node_agent_conf conf = {a->conf->run_dir, a->attempt.number, a->duty.notice, NULL};
+    struct node_agent_conf conf = {.run_dir = a->conf->run_dir,
+                                   .attempt = a->attempt.number,
+                                   .signo = a->duty.notice};
     struct err err = {0};
     if (!a->duty.sched || !a->duty.sched->ops->starts_ranks || !a->duty.node_agents)
         return;
@@ -299,7 +315,7 @@ static int trainer_watch(struct agent *a, struct sched_step_status *end, struct 
             limit_tell(a);
         if (a->stop_requested && clock_mono_s() - a->told_mono >= TELL_EVERY_S)
             trainer_tell(a);
-        node_agents_wake(a->nodes);
+        nodes_mend(a);
         agent_kill_look(a);
         if (hangs(a)) {
             log_msg(LOG_WARN, "no sign of the trainer for %g s: it hangs, and is ended",

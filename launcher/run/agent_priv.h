@@ -8,7 +8,7 @@
 #include "launcher/run/asker.h"
 #include "launcher/run/duty.h"
 #include "launcher/run/limit.h"
-#include "launcher/run/node_agent.h"
+#include "launcher/run/node_agents.h"
 #include "launcher/run/owner.h"
 #include "launcher/run/trainer.h"
 #include "launcher/state/attempt.h"

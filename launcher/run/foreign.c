@@ -53,6 +53,14 @@ static int load(struct duty *d, const char *run_dir, struct err *err)
     return 0;
 }
 
+/* Names a task of an array, whose id may be the whole array's. */
+static void handle_find(struct sched_self *self)
+{
+    const char *array = getenv("SLURM_ARRAY_JOB_ID"), *task = getenv("SLURM_ARRAY_TASK_ID");
+    if (array && *array && task && *task)
+        snprintf(self->handle, sizeof self->handle, "%s_%s", array, task);
+}
+
 /* Finds the job of a user's script, whose command starts its ranks itself. Only a Slurm job is
  * known; outside one there is no job. */
 static int job(struct duty *d, const char *home, struct err *err)
@@ -71,6 +79,7 @@ static int job(struct duty *d, const char *home, struct err *err)
         return rc;
     d->self.restarts = (int)n;
     snprintf(d->self.id, sizeof d->self.id, "%s", id);
+    handle_find(&d->self);
     return 0;
 }
 

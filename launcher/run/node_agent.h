@@ -21,6 +21,10 @@
  *              the ranks too
  *     if some node has not reported within half a second, the batch agent has Slurm itself send
  *              SIGCONT to the node agents' step, because somebody may have stopped them
+ *     if srun says that a node agent has ended, the batch agent starts another on its node, and if
+ *              some node has not reported within 0.8 s, on that node too. It stands in: it does
+ *              the work of a node agent unless an older one lives there, because one that is only
+ *              slow would signal each rank as well. A node agent that has reported is not replaced
  *     if some node has not reported within two seconds, or the notice file cannot be written, srun
  *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
  *              signals. When it can handle signals, a node agent says so in the step's log, which
@@ -35,14 +39,20 @@
 #ifndef LAUNCHER_RUN_NODE_AGENT_H
 #define LAUNCHER_RUN_NODE_AGENT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/limits.h"
-#include "launcher/sched/sched.h"
 
-/* ---- on a node ---- */
+/* A node agent prints this text, its node's name, and AT_STEP with the name of its step, as a line
+ * of the step's log. */
+#define NODE_AGENT_LISTENS "listens: "
+#define NODE_AGENT_AT_STEP " in step "
+
+/* The batch agent has srun send these to node agents; srun forwards both. */
+enum { NODE_AGENT_TOLD = SIGUSR1, NODE_AGENT_END = SIGUSR2 };
 
 struct node_agent_conf {
     const char *run_dir;
@@ -50,44 +60,14 @@ struct node_agent_conf {
     int signo; /* the signal on which the trainer saves and stops; 0: no rank is signalled */
     const char *agent_host; /* the batch agent's host, if the batch agent signals ranks there too;
                              * NULL: none */
+    bool stands_in; /* it is to do the work of a node agent that may have ended */
 };
-/* Waits for notices and signals the ranks, until it is asked to end. */
+/* Waits for notices and signals the ranks, until it is asked to end. One that stands in ends at
+ * once if an older node agent of the trainer lives on this node; it continues that one. */
 int node_agent_run(const struct node_agent_conf *conf, struct err *err);
 
 /* Formats the value of RANKS_VARIABLE in the environment of the trainer's processes of this
  * attempt: "<run id>.<attempt>". */
 void node_agent_trainer_id(const char *run_dir, int64_t attempt, char buf[LIMIT_NAME_BYTES]);
-
-/* ---- in the batch agent ---- */
-
-struct node_agents;
-/* Starts one node agent on each node. steps: the job's scheduler, which must be one that starts
- * each rank of a step itself (sched_ops.starts_ranks), as Slurm does. */
-int node_agents_start(struct sched *steps, const struct node_agent_conf *conf, const char *bin_dir,
-                      struct node_agents **out, struct err *err);
-/* Tells whether a node agent got a notice before the batch agent did. False if n is NULL. */
-bool node_agents_heard(const struct node_agents *n);
-/* Returns the name of a node that the scheduler lost; "": none. */
-const char *node_agents_lost(struct node_agents *n);
-/* Returns the path for ranks_told.shared; NULL: there are no node agents. */
-const char *node_agents_shared(const struct node_agents *n);
-/* Passes a notice on to all ranks; call it again and again. Returns the nodes that did not report
- * in time, so that srun was used for them: "n1,n3"; "": none. The text is borrowed until the next
- * call. */
-const char *node_agents_tell(struct node_agents *n);
-/* Has node agents continued that may have been stopped, if some node has not reported soon after a
- * notice; call it often. NULL is fine. */
-void node_agents_wake(struct node_agents *n);
-/* Asks the node agents to end, and waits until they have ended, or until one has reported a notice.
- * Returns true if each node agent has handled the signals that the scheduler had sent it before.
- * The result of node_agents_heard is then final. */
-bool node_agents_end(struct node_agents *n);
-/* Asks the node agents to end, through the end file alone, and kills srun if they do not end soon.
- * It is for an attempt whose job runs elsewhere by now: if we signalled srun as node_agents_end
- * does, it would signal the new execution's steps, which have the same ids. NULL is fine; call
- * node_agents_free next. */
-void node_agents_leave(struct node_agents *n);
-/* Ends the node agents and frees n; NULL is fine. */
-void node_agents_free(struct node_agents *n);
 
 #endif

@@ -18,9 +18,9 @@
 /* A process is signalled within microseconds after it was claimed; an older claim counts as
  * abandoned. */
 static const double FORSAKEN_S = 2;
-/* A rank that has no handler for so long after the notice is taken for a program that only waits
- * for what it started; until then it may be starting up. */
-static const double DEAF_S = 3;
+/* A rank that has no handler for DEAF_S after the notice, or that began AGED_S ago and has none, is
+ * taken for a program that only waits for what it started; until then it may be starting up. */
+static const double DEAF_S = 3, AGED_S = 10;
 /* A look reads two files for each process of the machine. For EAGER_S every call looks. After that
  * the next look waits for SELDOM_PART of the time since the first look, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
@@ -492,18 +492,25 @@ static bool hears_for(struct process *list, size_t n, const struct process *p,
     return false;
 }
 
+/* Tells whether a rank without a handler is taken for a program that waits. Its start is in clock
+ * ticks since boot, as clock_mono_s is in seconds. */
+static bool is_waiting(const struct process *rank, struct ranks_told *told)
+{
+    double age_s = clock_mono_s() - (double)rank->start / (double)sysconf(_SC_CLK_TCK);
+    return noted_for_s(&told->deaf_ranks, (struct proc_id){rank->pid, rank->start}) >= DEAF_S ||
+           age_s >= AGED_S;
+}
+
 /* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
  * signalled in its place, and so may another program (flock, a parent of spawned workers); but that
- * may also be a rank that starts up, so it is given DEAF_S. One that has a handler later is
- * signalled too. */
+ * may also be a rank that starts up. One that has a handler later is signalled too. */
 static void rank_tell(struct process *list, size_t n, const struct process *rank, int signo,
                       struct ranks_told *told)
 {
     int64_t deaf = told->deaf;
     bool heard = false;
     tell(rank, signo, told);
-    bool any = told->deaf > deaf &&
-               noted_for_s(&told->deaf_ranks, (struct proc_id){rank->pid, rank->start}) >= DEAF_S;
+    bool any = told->deaf > deaf && is_waiting(rank, told);
     for (size_t i = 0; told->deaf > deaf && i < n; i++)
         if (hears_for(list, n, &list[i], rank, any, signo))
             heard |= tell(&list[i], signo, told);
@@ -642,4 +649,38 @@ int64_t ranks_count(const char *trainer_id)
         ranks += is_rank(&list[i]);
     list_free(list, n);
     return ranks;
+}
+
+/* Tells whether the process runs `reel node-agent`. The srun that started it has its variables. */
+static bool is_node_agent(pid_t pid)
+{
+    struct str text = STR_INIT;
+    bool is = proc_read(pid, "cmdline", &text) && strlen(text.p) + 1 < text.len &&
+              strcmp(text.p + strlen(text.p) + 1, "node-agent") == 0;
+    str_release(&text);
+    return is;
+}
+
+static bool is_older(struct proc_id a, struct proc_id b)
+{
+    return a.start < b.start || (a.start == b.start && a.pid < b.pid);
+}
+
+bool ranks_agent_find(const char *trainer_id, struct proc_id *agent)
+{
+    struct proc_row *rows;
+    struct proc_id oldest = proc_identify(getpid()), own = oldest;
+    const char *own_node = getenv("SLURMD_NODENAME");
+    size_t n = proc_list(&rows);
+    for (size_t i = 0; i < n; i++) {
+        struct process p = {.pid = rows[i].pid, .start = rows[i].start, .numbers = STR_INIT};
+        struct proc_id id = {p.pid, p.start};
+        if (environ_look(&p, TRAINER, trainer_id) && p.kind == AGENT && is_older(id, oldest) &&
+            strcmp(p.node, own_node ? own_node : "") == 0 && is_node_agent(p.pid))
+            oldest = id;
+        str_release(&p.numbers);
+    }
+    free(rows);
+    *agent = oldest;
+    return !is_same(oldest, own);
 }

@@ -10,9 +10,13 @@
  * were numbered ranks and they have ended, no process is signalled: only their launcher is left,
  * which may have ranks on other nodes that still save. A process without a handler for the signal
  * would die of it, so it gets no signal. Where such a rank is a shell, the topmost processes below
- * it that handle the signal are signalled in its place; below another program (flock, a parent of
- * spawned workers) they are after three seconds, for a rank that starts up has its handler late. It
- * is signalled too if it gets one.
+ * it that handle the signal are signalled in its place. Below another program (flock, a parent of
+ * spawned workers) they are too, but a rank that starts up has its handler late, and signals meant
+ * for it may end its helpers. So such a rank must have begun ten seconds ago, or be without a
+ * handler three seconds after the notice. Its age decides because nothing else tells so well: a
+ * program that waits sleeps in wait4, poll or a futex, and so does a rank that starts up; and what
+ * it sleeps in may be hidden (wchan and syscall, proc(5)). A rank is signalled too if it gets a
+ * handler later.
  *
  * A rank may lack the id, because srun --export, a container or env -i passes on another
  * environment. A process without an id is the trainer's if the process that started it is, or if a
@@ -86,6 +90,10 @@ void ranks_release(struct ranks_told *told);
 /* Looks, before there is a notice, whether the ranks are numbered, and records it. With a call now
  * and then this is still known after the ranks have ended. */
 void ranks_look(const char *trainer_id, struct ranks_told *told);
+
+/* Finds the node agent of this trainer that has run longest on this node, if it has run longer than
+ * this process. Returns false if there is none. */
+bool ranks_agent_find(const char *trainer_id, struct proc_id *agent);
 
 /* Returns the number of numbered ranks that run here; -1 if it cannot be determined. */
 int64_t ranks_count(const char *trainer_id);

@@ -122,7 +122,7 @@ const struct sched_partition *sched_site_partition(const struct sched_site *site
 
 /* ---- jobs ---- */
 
-enum { SCHED_ID_BYTES = 64 };
+enum { SCHED_ID_BYTES = 64, SCHED_NODES_BYTES = 512 };
 
 struct sched_spec {
     const char *token;       /* 32 hex digits (base/id.h); identifies the submission */
@@ -234,6 +234,7 @@ struct sched_loss {
 /* Describes the job that this process runs in. */
 struct sched_self {
     char id[SCHED_ID_BYTES];
+    char handle[SCHED_ID_BYTES]; /* see sched_job; "": the id */
     char token[SCHED_ID_BYTES];
     int restarts;
     int nodes, cores_per_node;
@@ -251,6 +252,7 @@ struct sched_step_spec {
     /* One rank runs on every node of the allocation, in all components of a heterogeneous job,
      * beside other steps; `ranks` and `cores` are ignored. */
     bool per_node;
+    const char *only;        /* Slurm: the nodes of a step per_node, "n1,n3"; NULL: all */
     int nodes; /* number of nodes to use; 0: all of the allocation, if there are that many ranks */
     const char *exclude;     /* nodes of the allocation not to use, "n1,n3"; NULL: none */
     int cores;               /* number of cores to use; 0: all of the allocation */
@@ -273,6 +275,9 @@ struct sched_step_status {
     int exit_code;   /* -1: killed by a signal, or lost */
     int exit_signal;
     char node_lost[SCHED_ID_BYTES]; /* a node that failed; "": none. It may be set before the end */
+    /* Slurm: nodes, "n1,n[3-4]", where a rank of a step per_node has ended in error, as has been
+     * learnt since the last poll; "": none. */
+    char failed_on[SCHED_NODES_BYTES];
     double started_at, ended_at; /* UTC Unix seconds */
 };
 /* Says on which nodes the ranks of a step run. */

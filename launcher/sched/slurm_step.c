@@ -31,6 +31,7 @@ struct slurm_step {
     int64_t read_to;
     pid_t scancel; /* 0: none was started, or it was reaped */
     char node_lost[SCHED_ID_BYTES];
+    bool per_node;
 };
 
 static int64_t log_size(const char *path)
@@ -105,7 +106,8 @@ out:
     return word;
 }
 
-/* Adds srun's options. per_node: number of cores on each node. */
+/* Adds srun's options. per_node: number of cores on each node. Without --wait=0 a site may have the
+ * ranks of a step ended soon after the first of them has ended. */
 static size_t options_add(const struct sched_step_spec *spec, int64_t nodes, int64_t per_node,
                           bool placed, struct arena *arena, const char **v)
 {
@@ -119,8 +121,12 @@ static size_t options_add(const struct sched_step_spec *spec, int64_t nodes, int
     v[k++] = "--input=none";
     v[k++] = spec->per_node ? "--kill-on-bad-exit=0" : "--kill-on-bad-exit=1";
     v[k++] = !spec->per_node && ranks > 1 ? "--mpi=pmix" : "--mpi=none";
-    if (spec->per_node)
+    if (spec->per_node) {
         v[k++] = "--gres=none";
+        v[k++] = "--wait=0";
+    }
+    if (spec->only)
+        v[k++] = arena_printf(arena, "--nodelist=%s", spec->only);
     if (spec->exclude)
         v[k++] = arena_printf(arena, "--exclude=%s", spec->exclude);
     if (placed)
@@ -133,20 +139,54 @@ static size_t options_add(const struct sched_step_spec *spec, int64_t nodes, int
     return k;
 }
 
-/* Adds the program for each component of a heterogeneous job, on all its nodes. */
+/* Counts the nodes of the list that a step is to use: all, or those that are in `only` too, which
+ * then names these alone. */
+static int nodes_choose(const char *list, const char **only, int64_t *nodes, struct arena *arena,
+                        struct err *err)
+{
+    const char **names, **wanted = NULL;
+    struct str chosen = STR_INIT;
+    size_t n, n_wanted = 0, k = 0;
+    int rc;
+    if ((rc = hosts_expand(list, arena, &names, &n, err)) < 0)
+        return rc;
+    *nodes = (int64_t)n;
+    if (!*only)
+        return 0;
+    if ((rc = hosts_expand(*only, arena, &wanted, &n_wanted, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n_wanted; j++)
+            if (strcmp(names[i], wanted[j]) == 0) {
+                names[k++] = names[i];
+                break;
+            }
+    hosts_fold(names, k, &chosen);
+    *nodes = (int64_t)k;
+    *only = arena_strdup(arena, chosen.p ? chosen.p : "");
+    str_release(&chosen);
+    return *only ? 0 : err_set(err, ERR_NOMEM, "out of memory for a step");
+}
+
+/* Adds the program for each component of a heterogeneous job, on all its nodes or on those of
+ * spec->only. */
 static int components_add(const struct sched_step_spec *spec, size_t n, struct arena *arena,
                           const char **v, size_t *k, struct err *err)
 {
-    const char *list, **names;
-    size_t nodes;
+    const char *list;
+    size_t first = *k;
+    int64_t nodes;
     int rc;
     for (int i = 0; (list = hosts_of_job(i)); i++) {
-        if ((rc = hosts_expand(list, arena, &names, &nodes, err)) < 0)
+        struct sched_step_spec own = *spec;
+        if ((rc = nodes_choose(list, &own.only, &nodes, arena, err)) < 0)
             return rc;
-        if (i > 0)
+        if (nodes == 0)
+            continue;
+        if (*k > first)
             v[(*k)++] = ":";
         v[(*k)++] = arena_printf(arena, "--het-group=%d", i);
-        *k += options_add(spec, (int64_t)nodes, 1, false, arena, v + *k);
+        *k += options_add(&own, nodes, 1, false, arena, v + *k);
         memcpy(v + *k, spec->argv, n * sizeof *v);
         *k += n;
     }
@@ -300,6 +340,8 @@ static int srun_start(struct sched_slurm *s, const struct sched_step_spec *spec,
     int rc;
     if (!spec->per_node)
         nodes = spec->nodes ? spec->nodes : num_min_i64(nodes, spec->ranks);
+    if (spec->only && (rc = nodes_choose(spec->only, &watched.only, &nodes, arena, err)) < 0)
+        return rc;
     if ((rc = step_place(s, spec, st, arena, err)) < 0)
         return rc;
     const char **argv = NULL, **env = srun_env(spec, st->host_file, arena);
@@ -328,6 +370,7 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
     st->steps = (struct local_steps){.ops = s->base.ops,
                                      .machine = {.kill_wait_s = KILL_WAIT_S},
                                      .cores = cores};
+    st->per_node = spec->per_node;
     st->log_path = spec->log_path ? strdup(spec->log_path) : NULL;
     st->read_to = spec->log_path ? log_size(spec->log_path) : 0;
     arena_init(&arena, 0);
@@ -340,24 +383,52 @@ int slurm_step_start(struct sched_slurm *s, const struct sched_step_spec *spec,
     return rc;
 }
 
-/* Looks for a lost node in the step's log. The controller informs srun, which prints "srun: error:
- * Node failure on n2" (srun's step_launch.c, all releases). No other source names the node before
- * the job's processes are killed. */
-static void node_failure_find(struct slurm_step *st)
+/* Adds the nodes of a line that says where ranks have ended: "srun: error: n[1-2]: tasks 1-2:
+ * Killed" or "...: Exited with exit code 1" (srun's
+ * launch_slurm.c, all releases). Returns
+ * false if there is no room for them until the next poll. */
+static bool failed_add(const char *line, char *nodes)
+{
+    static const char said[] = "srun: error: ";
+    const char *host = line + strlen(said), *end = strstr(line, ": task");
+    size_t used = strlen(nodes);
+    if (strncmp(line, said, strlen(said)) != 0 || !end || end < host ||
+        memchr(host, ' ', (size_t)(end - host)))
+        return true;
+    if (used && used + (size_t)(end - host) + 2 > SCHED_NODES_BYTES)
+        return false;
+    snprintf(nodes + used, SCHED_NODES_BYTES - used, "%s%.*s", used ? "," : "", (int)(end - host),
+             host);
+    return true;
+}
+
+/* Looks for a lost node in a line of the step's log. The controller informs srun, which prints
+ * "srun: error: Node failure on n2" (srun's step_launch.c, all releases). No other source names the
+ * node before the job's processes are killed. */
+static void lost_find(struct slurm_step *st, const char *line)
 {
     static const char said[] = "srun: error: Node failure on ";
-    FILE *f = st->log_path && !st->node_lost[0] ? fopen(st->log_path, "re") : NULL;
+    if (!st->node_lost[0] && strncmp(line, said, strlen(said)) == 0)
+        snprintf(st->node_lost, sizeof st->node_lost, "%.*s",
+                 (int)strcspn(line + strlen(said), " ,\n"), line + strlen(said));
+}
+
+/* Reads what was added to the step's log. A line that is not complete yet is read again at the next
+ * look. */
+static void log_look(struct slurm_step *st, char *failed_on)
+{
+    bool wanted = st->log_path && (st->per_node || !st->node_lost[0]);
+    FILE *f = wanted ? fopen(st->log_path, "re") : NULL;
     char line[1024];
     if (!f)
         return;
     if (fseeko(f, (off_t)st->read_to, SEEK_SET) == 0)
-        /* A line that is not complete yet is read again at the next look. */
         while (fgets(line, sizeof line, f) &&
                (strchr(line, '\n') || strlen(line) == sizeof line - 1)) {
+            if (st->per_node && !failed_add(line, failed_on))
+                break;
             st->read_to = (int64_t)ftello(f);
-            if (strncmp(line, said, strlen(said)) == 0)
-                snprintf(st->node_lost, sizeof st->node_lost, "%.*s",
-                         (int)strcspn(line + strlen(said), " ,\n"), line + strlen(said));
+            lost_find(st, line);
         }
     fclose(f);
 }
@@ -367,7 +438,8 @@ int slurm_step_poll(struct sched_step *step, double wait_s, struct sched_step_st
 {
     struct slurm_step *st = (struct slurm_step *)step;
     int rc = local_step_poll(st->inner, wait_s, out, err);
-    node_failure_find(st);
+    out->failed_on[0] = '\0';
+    log_look(st, out->failed_on);
     snprintf(out->node_lost, sizeof out->node_lost, "%s", st->node_lost);
     if (rc < 0)
         return rc;

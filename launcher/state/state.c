@@ -281,6 +281,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     if (strcmp(kind, "attempt_started") == 0) {
         text_set(a->job_id, sizeof a->job_id, event, "job_id");
         text_set(a->token, sizeof a->token, event, "token");
+        text_set(a->job_handle, sizeof a->job_handle, event, "job_handle");
         a->restart = json_int(event, "restart", 0);
     } else if (strcmp(kind, "requeue") == 0) {
         const char *cause = json_text(event, "cause", NULL);
@@ -297,6 +298,10 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "told_by_srun") == 0) {
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
+    } else if (strcmp(kind, "node_agents_mended") == 0) {
+        size_t n = strlen(a->agents_mended);
+        snprintf(a->agents_mended + n, sizeof a->agents_mended - n, "%sthat of node %s was %s",
+                 n ? ", " : "", json_text(event, "node", "?"), json_text(event, "how", "?"));
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
     } else if (strcmp(kind, "attempt_ended") == 0) {

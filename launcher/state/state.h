@@ -65,6 +65,7 @@ struct run_attempt {
     /* The job and the token of its submission. Both are "" outside a job; a wrapped run has no
      * token. */
     char job_id[STATE_JOB_BYTES], token[ID_TEXT_BYTES];
+    char job_handle[STATE_JOB_BYTES]; /* names the job for the scheduler's commands; "": its id */
     int64_t restart; /* how often its job had been requeued before */
     double started_at, trainer_started_at, first_step_at, ended_at;
     double last_event_at; /* of all logs of the attempt */
@@ -76,6 +77,7 @@ struct run_attempt {
     double stop_seen_at;    /* when the trainer's ranks agreed to save and stop; 0: they did not */
     char node_lost[64];     /* a node that failed; "": none */
     char told_by_srun[64];  /* nodes whose ranks also had to be signalled through srun; "": none */
+    char agents_mended[STATE_TEXT_BYTES / 2]; /* "that of node n1 was replaced, that of ..." */
     bool progressed;        /* a foreign trainer showed progress, see wrap.h */
     bool stopped;           /* it saved and stopped because it was asked to */
     bool disk_full;         /* there was no room for its last save */

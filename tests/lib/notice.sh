@@ -1,6 +1,6 @@
-# Wraps trainers that get a signal to save, on a private cluster of $nodes nodes with a grace time.
-# Source this after tests/lib.sh. Each rank's signal handler records when it ran. Half of the cases
-# ask Slurm by its commands, half by reel-slurm.
+# Wraps trainers that get a signal to save, on a private cluster of $nodes nodes with a grace time,
+# started with the options in $cluster_has too. Source this after tests/lib.sh. Each rank's signal
+# handler records when it ran. Half of the cases ask Slurm by its commands, half by reel-slurm.
 cluster() { "$REEL_SRC"/contrib/slurm-cluster "$@"; }
 trap 'cluster down --dir "$dir/c"; rm -rf "$dir"' EXIT
 export ASAN_OPTIONS=detect_leaks=0
@@ -21,7 +21,8 @@ echo "$EPOCHREALTIME" > "$CASE/saved.$NO"
 exit 0
 S
 chmod +x rank
-cluster up --dir "$dir/c" --nodes "$nodes" --cpus 2 --gpus 0 --grace 15 --kill-wait 60 > out 2> err
+cluster up --dir "$dir/c" --nodes "$nodes" --cpus 2 --gpus 0 --grace 15 --kill-wait 60 \
+    ${cluster_has:-} > out 2> err
 ok $? "a cluster"
 eval "$(cluster env --dir "$dir/c")"
 declare -A id_of
