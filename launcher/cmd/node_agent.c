@@ -8,7 +8,6 @@ static const struct opt opts[] = {
      .flags = OPT_REQUIRED},
     {"signal", 0, OPT_INT, "NUMBER", "what the ranks take for a notice; 0: they are not told",
      .min = 0, .max = 64, .flags = OPT_REQUIRED},
-    {"agent-host", 0, OPT_TEXT, "HOST", "where the batch agent tells the ranks too"},
     {"stand-in", 0, OPT_BOOL, NULL, "end if an older node agent of the run lives on this node"},
 };
 const struct opt_cmd cmd_node_agent = {
@@ -21,7 +20,6 @@ int cmd_node_agent_run(const struct opt_values *v, struct cmd_env *env, struct e
 {
     (void)env;
     struct node_agent_conf conf = {opt_text(v, "run-dir"), opt_int(v, "attempt"),
-                                   (int)opt_int(v, "signal"), opt_text(v, "agent-host"),
-                                   opt_bool(v, "stand-in")};
+                                   (int)opt_int(v, "signal"), opt_bool(v, "stand-in")};
     return node_agent_run(&conf, err);
 }

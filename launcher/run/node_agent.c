@@ -214,10 +214,12 @@ static void listens_say(void)
 
 static void node_init(struct node *n, const struct node_agent_conf *conf)
 {
+    struct err err = {0};
     *n = (struct node){.conf = conf, .begun_mono = clock_mono_s()};
     word_paths_init(&n->word, conf->run_dir, conf->attempt);
-    if (conf->agent_host && strcmp(conf->agent_host, clock_host()) == 0)
-        n->told.shared = n->word.shared;
+    n->told.shared = n->word.shared;
+    if (file_mkdirs(n->word.shared, &err) < 0)
+        log_msg(LOG_WARN, "a rank may be told twice: %s", err.text);
 }
 
 /* Tells whether an older node agent does the work of this node. It is continued, because somebody

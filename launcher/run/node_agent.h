@@ -18,13 +18,13 @@
  *     either way every node agent signals the ranks of its node (launcher/run/ranks.h), each rank
  *              once, writes the event `ranks_told`, and goes on looking for more ranks: a trainer
  *              that starts up may not have its handler yet. On its own host the batch agent signals
- *              the ranks too
+ *              the ranks too. Who signals the ranks of one host records in claims/told-<attempt>
+ *              which it has (launcher/run/told.h): no rank gets two signals from us
  *     if some node has not reported within half a second, the batch agent has Slurm itself send
  *              SIGCONT to the node agents' step, because somebody may have stopped them
  *     if srun says that a node agent has ended, the batch agent starts another on its node, and if
  *              some node has not reported within 0.8 s, on that node too. It stands in: it does
- *              the work of a node agent unless an older one lives there, because one that is only
- *              slow would signal each rank as well. A node agent that has reported is not replaced
+ *              the work of a node agent unless an older one lives there
  *     if some node has not reported within two seconds, or the notice file cannot be written, srun
  *              sends SIGUSR1 to all node agents, but not before those of the silent nodes handle
  *              signals. When it can handle signals, a node agent says so in the step's log, which
@@ -58,8 +58,6 @@ struct node_agent_conf {
     const char *run_dir;
     int64_t attempt;
     int signo; /* the signal on which the trainer saves and stops; 0: no rank is signalled */
-    const char *agent_host; /* the batch agent's host, if the batch agent signals ranks there too;
-                             * NULL: none */
     bool stands_in; /* it is to do the work of a node agent that may have ended */
 };
 /* Waits for notices and signals the ranks, until it is asked to end. One that stands in ends at

@@ -58,7 +58,7 @@ struct node_agents {
     struct arena arena;
 };
 
-enum { STAND_IN_AT = 10 }; /* where argv has a place for an option of stand-ins */
+enum { STAND_IN_AT = 8 }; /* where argv has a place for an option of stand-ins */
 
 static int command_build(const struct node_agent_conf *conf, const char *bin_dir,
                          struct node_agents *n, struct err *err)
@@ -84,8 +84,6 @@ static int command_build(const struct node_agent_conf *conf, const char *bin_dir
     argv[5] = arena_printf(arena, "%lld", (long long)conf->attempt);
     argv[6] = "--signal";
     argv[7] = arena_printf(arena, "%d", conf->signo);
-    argv[8] = "--agent-host";
-    argv[9] = clock_host();
     n->argv = argv;
     spec->argv = argv;
     spec->env = env;
@@ -366,13 +364,12 @@ static int stand_ins_count(const struct node_agents *n, const char *node, bool *
     return count;
 }
 
-/* Tells whether a node agent that has ended is to be replaced. One that has told its ranks is not,
- * because its successor would tell them again. */
+/* Tells whether a node agent that has ended is to be replaced. If it has told its ranks it is too,
+ * because a later rank or handler may still come. */
 static bool is_missed(const struct node_agents *n, const char *node)
 {
     bool noticed = n->told_mono > 0 || word_is_there(n->word.notice);
-    return strcmp(node, n->parts[0].status.node_lost) != 0 &&
-           (!noticed || (n->passes && !has_told(n, node)));
+    return strcmp(node, n->parts[0].status.node_lost) != 0 && (!noticed || n->passes);
 }
 
 /* Replaces the next node agent that has ended. Each gets a step of its own, because one whose start
@@ -545,7 +542,7 @@ void node_agents_free(struct node_agents *n)
     }
     for (size_t i = 0; i < n->n_parts; i++)
         sched_step_free(n->parts[i].step);
-    file_remove_tree(n->word.shared, NULL);
+    file_remove_tree(n->word.told, NULL);
     str_release(&n->silent);
     arena_release(&n->arena);
     free(n);

@@ -1,12 +1,10 @@
 #include "launcher/run/ranks.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,9 +13,6 @@
 #include "launcher/run/hearing.h"
 #include "launcher/sched/proc.h"
 
-/* A process is signalled within microseconds after it was claimed; an older claim counts as
- * abandoned. */
-static const double FORSAKEN_S = 2;
 /* A rank that has no handler for DEAF_S after the notice, or that began AGED_S ago and has none, is
  * taken for a program that only waits for what it started; until then it may be starting up. */
 static const double DEAF_S = 3, AGED_S = 10;
@@ -133,11 +128,6 @@ static bool environ_look(struct process *p, enum which which, const char *traine
     return p->kind != STRANGER;
 }
 
-static bool is_same(struct proc_id a, struct proc_id b)
-{
-    return a.pid == b.pid && a.start == b.start;
-}
-
 static struct process *find(struct process *list, size_t n, pid_t pid)
 {
     for (size_t i = 0; i < n; i++)
@@ -196,7 +186,7 @@ static bool starts_several(const struct process *list, size_t n, const struct pr
 {
     struct proc_id id = {parent->pid, parent->start};
     for (size_t i = 0; told && i < told->n_launchers; i++)
-        if (is_same(told->launchers[i], id))
+        if (told_same(told->launchers[i], id))
             return true;
     bool several = false;
     for (size_t i = 0; i < n && !several; i++)
@@ -398,50 +388,13 @@ static int processes_read(enum which which, const char *trainer_id, struct proce
     return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
-/* Returns how long ago the process was noted; notes one that was not. */
-static double noted_for_s(struct ranks_noted *noted, struct proc_id pid)
-{
-    double now_s = clock_mono_s();
-    for (size_t i = 0; i < noted->n; i++)
-        if (is_same(noted->all[i].pid, pid))
-            return now_s - noted->all[i].mono;
-    struct ranks_note *grown = realloc(noted->all, (noted->n + 1) * sizeof *grown);
-    if (grown) {
-        noted->all = grown;
-        noted->all[noted->n++] = (struct ranks_note){pid, now_s};
-    }
-    return 0;
-}
-
-enum claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
-
-/* Decides who signals a process: of those who share the folder, the one that creates
- * <shared>/<pid>.<start>. Writes to `path` the same name with ".told" appended, which the caller
- * creates after the signal. If the folder cannot be written the caller signals: twice is better
- * than never. */
-static enum claim claim(struct ranks_told *told, struct proc_id pid, char path[LIMIT_PATH_BYTES])
-{
-    if (!told->shared)
-        return CLAIM_OURS;
-    snprintf(path, LIMIT_PATH_BYTES, "%s/%lld.%lld.told", told->shared, (long long)pid.pid,
-             (long long)pid.start);
-    if (access(path, F_OK) == 0)
-        return CLAIM_TOLD;
-    char *ending = path + strlen(path) - strlen(".told");
-    *ending = '\0';
-    bool ours = mkdir(path, 0777) == 0 || errno != EEXIST;
-    *ending = '.';
-    return ours || noted_for_s(&told->claims, pid) >= FORSAKEN_S ? CLAIM_OURS : CLAIM_OPEN;
-}
-
 /* Signals a listed process, once. If its pid is that of another process by now, no signal is sent.
  * Returns whether the process has been signalled, now or before. */
 static bool tell(const struct process *p, int signo, struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
-    char path[LIMIT_PATH_BYTES];
     for (size_t i = 0; i < told->n_pids; i++)
-        if (is_same(told->pids[i], pid))
+        if (told_same(told->pids[i], pid))
             return true;
     enum hearing hearing = hearing_of(p->pid, signo);
     if (hearing == DEAF) {
@@ -454,11 +407,11 @@ static bool tell(const struct process *p, int signo, struct ranks_told *told)
     told->pids = grown ? grown : told->pids;
     if (!grown) /* out of memory to remember the process: the next call signals it */
         return false;
-    enum claim whose = claim(told, pid, path);
+    enum told_claim whose = told_claim(told, pid);
     if (whose == CLAIM_OPEN || (whose == CLAIM_OURS && proc_signal(pid, signo, NULL) < 0))
         return false;
-    if (whose == CLAIM_OURS && told->shared)
-        mkdir(path, 0777);
+    if (whose == CLAIM_OURS)
+        told_mark(told, pid);
     told->pids[told->n_pids++] = pid;
     return true;
 }
@@ -497,8 +450,9 @@ static bool hears_for(struct process *list, size_t n, const struct process *p,
 static bool is_waiting(const struct process *rank, struct ranks_told *told)
 {
     double age_s = clock_mono_s() - (double)rank->start / (double)sysconf(_SC_CLK_TCK);
-    return noted_for_s(&told->deaf_ranks, (struct proc_id){rank->pid, rank->start}) >= DEAF_S ||
-           age_s >= AGED_S;
+    double deaf_s = told_noted_for_s(&told->deaf_ranks,
+                                     (struct proc_id){rank->pid, rank->start});
+    return deaf_s >= DEAF_S || age_s >= AGED_S;
 }
 
 /* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
@@ -517,31 +471,22 @@ static void rank_tell(struct process *list, size_t n, const struct process *rank
     told->deaf = heard ? deaf : told->deaf;
 }
 
-/* Records that numbered ranks were seen, because a later look may find them ended. */
-static void numbered_keep(struct ranks_told *told, bool seen)
-{
-    char path[LIMIT_PATH_BYTES];
-    if (told->numbered || (!seen && !told->shared))
-        return;
-    snprintf(path, sizeof path, "%s/numbered", told->shared ? told->shared : "");
-    told->numbered = seen || access(path, F_OK) == 0;
-    if (seen && told->shared)
-        mkdir(path, 0777);
-}
-
 /* Reads the trainer's processes, finds the ranks among them, and records whether they are
  * numbered. */
 static int ranks_read(const char *trainer_id, struct ranks_told *told, struct process **list,
                       size_t *n, struct err *err)
 {
-    bool seen = false;
     int rc = processes_read(TRAINER, trainer_id, list, n, err);
     if (rc < 0)
         return rc;
+    struct proc_id *numbered = calloc(*n + 1, sizeof *numbered);
+    size_t n_numbered = 0;
     classify(*list, *n, told);
-    for (size_t i = 0; i < *n; i++)
-        seen |= (*list)[i].first;
-    numbered_keep(told, seen);
+    for (size_t i = 0; numbered && i < *n; i++)
+        if ((*list)[i].first)
+            numbered[n_numbered++] = (struct proc_id){(*list)[i].pid, (*list)[i].start};
+    told_numbered(told, numbered, n_numbered);
+    free(numbered);
     return 0;
 }
 
@@ -628,15 +573,6 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     return rc;
 }
 
-void ranks_release(struct ranks_told *told)
-{
-    free(told->pids);
-    free(told->claims.all);
-    free(told->deaf_ranks.all);
-    free(told->launchers);
-    *told = (struct ranks_told){.shared = told->shared};
-}
-
 int64_t ranks_count(const char *trainer_id)
 {
     struct process *list;
@@ -682,5 +618,5 @@ bool ranks_agent_find(const char *trainer_id, struct proc_id *agent)
     }
     free(rows);
     *agent = oldest;
-    return !is_same(oldest, own);
+    return !told_same(oldest, own);
 }

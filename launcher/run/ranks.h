@@ -47,45 +47,16 @@
 
 #include "base/err.h"
 #include "base/process.h"
+#include "launcher/run/told.h"
 
 #define RANKS_VARIABLE "REEL_TRAINER"
 /* This variable, in a node agent's environment, is the id of the trainer whose ranks it signals. */
 #define RANKS_AGENT_VARIABLE "REEL_NODE_AGENT"
 
-/* Processes, each with the time of the first look that found it so, monotonic s. */
-struct ranks_noted {
-    struct ranks_note {
-        struct proc_id pid;
-        double mono;
-    } *all;
-    size_t n;
-};
-
-/* Remembers from call to call which ranks were signalled; zeroed before the first call. A rank is
- * signalled once, because its handler may do more than set a flag. A rank that has no handler yet,
- * because it starts up, is signalled when it has one. */
-struct ranks_told {
-    /* Borrowed: a folder in which the processes that signal the same ranks record which they
-     * signalled, so that each rank gets one signal; NULL: no other process signals them. */
-    const char *shared;
-    double begun_mono, looked_mono; /* when ranks_tell looked first and last */
-    bool numbered;  /* numbered ranks were seen here, by this process or one that shares the
-                     * folder */
-    bool bare;      /* ranks without the trainer's id were found and are looked for again */
-    int64_t deaf;   /* number of ranks without a handler, at the last call */
-    pid_t deaf_pid; /* one of them */
-    struct proc_id *pids; /* the ranks signalled so far */
-    size_t n_pids;
-    /* Ranks that another process has claimed and not signalled yet, and ranks without a handler. */
-    struct ranks_noted claims, deaf_ranks;
-    struct proc_id *launchers; /* processes that have started ranks of several numbers */
-    size_t n_launchers;
-};
 /* Signals the ranks among this user's processes on this machine. trainer_id: RANKS_VARIABLE's value
  * (node_agent_trainer_id). Call it every second. For ten seconds each call looks for ranks, after
  * that fewer and fewer do: a later rank or handler is found within 5 s. */
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
-void ranks_release(struct ranks_told *told);
 
 /* Looks, before there is a notice, whether the ranks are numbered, and records it. With a call now
  * and then this is still known after the ranks have ended. */

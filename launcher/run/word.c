@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/str.h"
 
 enum { WORD_BYTES = 299, WORD_MOST_BYTES = 1 << 20 };
@@ -17,7 +18,9 @@ void word_paths_init(struct word_paths *w, const char *run_dir, int64_t attempt)
     long long n = attempt;
     snprintf(w->notice, sizeof w->notice, "%s/claims/notice-%lld", run_dir, n);
     snprintf(w->ending, sizeof w->ending, "%s/claims/end-%lld", run_dir, n);
-    snprintf(w->shared, sizeof w->shared, "%s/claims/told-%lld", run_dir, n);
+    snprintf(w->told, sizeof w->told, "%s/claims/told-%lld", run_dir, n);
+    snprintf(w->shared, sizeof w->shared, "%s/%s.%lld", w->told, clock_host(),
+             (long long)proc_namespace());
 }
 
 bool word_is_there(const char *path)

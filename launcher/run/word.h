@@ -2,7 +2,8 @@
  *
  * The notice file, claims/notice-<attempt>, says that a notice has come; the end file,
  * claims/end-<attempt>, asks the node agents to end. Both are empty until then (node_agent.h says
- * who writes them). claims/told-<attempt> is the folder of ranks_told.shared.
+ * who writes them). The folder claims/told-<attempt>/<host>.<pid namespace> is ranks_told.shared:
+ * only those who see the same process under the same number can share it.
  */
 #ifndef LAUNCHER_RUN_WORD_H
 #define LAUNCHER_RUN_WORD_H
@@ -14,7 +15,8 @@
 #include "base/limits.h"
 
 struct word_paths {
-    char notice[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], shared[LIMIT_PATH_BYTES];
+    char notice[LIMIT_PATH_BYTES], ending[LIMIT_PATH_BYTES], told[LIMIT_PATH_BYTES],
+        shared[LIMIT_PATH_BYTES]; /* in `told` */
 };
 void word_paths_init(struct word_paths *w, const char *run_dir, int64_t attempt);
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,25 +43,35 @@ size_t __wrap_proc_list(struct proc_row **out)
 
 /* ---- a rank ---- */
 
-/* Starts a rank that ends with 0 when it is told. */
-static pid_t rank_start(void)
+#define HEARS "trap 'exit 0' USR1; echo; exec 1> /dev/null; while :; do sleep 0.02; done"
+
+/* Starts a numbered rank that runs a script of sh with a socket as standard input and output, and
+ * waits until it writes something. Returns the socket's other end. */
+static int script_start(const char *script, pid_t *pid)
 {
     int fds[2];
     char up;
-    assert_int_equal(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    *pid = fork();
+    if (*pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(fds[1], 0);
         dup2(fds[1], 1);
         setenv(RANKS_VARIABLE, trainer, 1);
         setenv("RANK", "0", 1);
-        execlp("sh", "sh", "-c",
-               "trap 'exit 0' USR1; echo; exec 1> /dev/null; while :; do sleep 0.02; done", NULL);
+        execlp("sh", "sh", "-c", script, NULL);
         _exit(127);
     }
     close(fds[1]);
     assert_int_equal(read(fds[0], &up, 1), 1);
-    close(fds[0]);
+    return fds[0];
+}
+
+/* Starts a rank that ends with 0 when it is told. */
+static pid_t rank_start(void)
+{
+    pid_t pid;
+    close(script_start(HEARS, &pid));
     return pid;
 }
 
@@ -167,6 +178,47 @@ static void one_with_the_number_of_one_that_was_told_is_told(void **state)
     ranks_release(&told);
 }
 
+/* A rank that env -i starts has the trainer's id and its number until it executes env. Whoever
+ * looks in that moment does not take the ranks for numbered ever after: without the id it is told
+ * as the process of a step. */
+static void one_that_loses_its_number_is_told(void **state)
+{
+    struct ranks_told told = {0};
+    pid_t rank;
+    char up;
+    (void)state;
+    now_s = 1000;
+    setenv("SLURM_JOB_ID", trainer, 1);
+    int fd = script_start("echo; read x; exec env -i PATH=\"$PATH\" SLURM_JOB_ID=\"$SLURM_JOB_ID\" "
+                          "SLURM_STEP_ID=1 SLURM_PROCID=0 sh -c \"" HEARS "\"",
+                          &rank);
+    ranks_look(trainer, &told);
+    assert_true(told.numbered);
+    assert_int_equal(write(fd, "\n", 1), 1);
+    assert_int_equal(read(fd, &up, 1), 1);
+    assert_int_equal(calls_until(&told, 1), 1);
+    assert_false(told.numbered);
+    end(rank);
+    unsetenv("SLURM_JOB_ID");
+    close(fd);
+    ranks_release(&told);
+}
+
+/* Of one that has ended it stays known that it was numbered. */
+static void one_that_ends_was_numbered(void **state)
+{
+    struct ranks_told told = {0};
+    pid_t rank = rank_start();
+    (void)state;
+    now_s = 1000;
+    ranks_look(trainer, &told);
+    assert_int_equal(kill(rank, SIGUSR1), 0);
+    end(rank);
+    assert_int_equal(ranks_tell(trainer, SIGUSR1, &told, NULL), 0);
+    assert_true(told.numbered);
+    ranks_release(&told);
+}
+
 int main(void)
 {
     snprintf(trainer, sizeof trainer, "test-ranks-%ld.1", (long)getpid());
@@ -175,6 +227,8 @@ int main(void)
         cmocka_unit_test(one_that_comes_late_is_told),
         cmocka_unit_test(who_has_the_number_of_one_that_is_gone_is_not_told),
         cmocka_unit_test(one_with_the_number_of_one_that_was_told_is_told),
+        cmocka_unit_test(one_that_loses_its_number_is_told),
+        cmocka_unit_test(one_that_ends_was_numbered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
