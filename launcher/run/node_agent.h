@@ -18,8 +18,9 @@
  *     either way every node agent signals the ranks of its node (launcher/run/ranks.h), each rank
  *              once, writes the event `ranks_told`, and goes on looking for more ranks: a trainer
  *              that starts up may not have its handler yet. On its own host the batch agent signals
- *              the ranks too. Who signals the ranks of one host records in claims/told-<attempt>
- *              which it has (launcher/run/told.h): no rank gets two signals from us
+ *              the ranks too. Those who signal the ranks of one host record in
+ *              claims/told-<attempt> whom they have signalled (ranks_told.h), so that each rank
+ *              gets one signal
  *     if some node has not reported within half a second, the batch agent has Slurm itself send
  *              SIGCONT to the node agents' step, because somebody may have stopped them
  *     if srun says that a node agent has ended, the batch agent starts another on its node, and if

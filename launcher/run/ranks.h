@@ -47,7 +47,7 @@
 
 #include "base/err.h"
 #include "base/process.h"
-#include "launcher/run/told.h"
+#include "launcher/run/ranks_told.h"
 
 #define RANKS_VARIABLE "REEL_TRAINER"
 /* This variable, in a node agent's environment, is the id of the trainer whose ranks it signals. */

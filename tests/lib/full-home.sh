@@ -34,7 +34,9 @@ chmod +x blind/*
 fill() { : > home/runs.full; }
 unfill() { rm home/runs.full; }
 folder() { echo "home/runs/$(cat "home/names/$1")"; }
-state_is() { "$reel" status "$1" --json 2> /dev/null | grep -q "\"state\": \"$2\""; }
+state_is() { # NAME STATES: one look, for it may change from one to the other: 'paused\|stopping'
+    "$reel" status "$1" --json > out 2> err; grep -q "\"state\": \"\($2\)\"" out
+}
 attempts() { "$reel" status "$1" --json | grep -c '"attempt":'; }
 job_is() { squeue -h -n "$1" -o %T | grep -qx "$2"; }
 no_job() { ! squeue -h -n "$1" -t PD,R,CG,S | grep -q .; }
@@ -144,7 +146,7 @@ for r in $all; do
     *-requeue | *-silent)
         wait_for 120 state_is $r training; ok $? "$r: with room it trains again" ;;
     *-pause)
-        state_is $r paused || state_is $r stopping; ok $? "$r: it is paused"
+        state_is $r 'paused\|stopping'; ok $? "$r: it is paused"
         reel resume $r -d > out 2> err; ok $? "$r: resumed"
         wait_for 120 state_is $r training; ok $? "$r: trains again" ;;
     *-cancel | *-scancel)

@@ -1,5 +1,5 @@
-/* told: what is remembered of a trainer's ranks from one look to the next: which were signalled,
- * and whether there were numbered ones.
+/* ranks_told: what is remembered of a trainer's ranks from one look to the next: which were
+ * signalled, and whether there were numbered ones.
  *
  * Several processes of a host may signal the same ranks. They share a folder, in which this is of a
  * process with <pid>.<start> (base/process.h):
@@ -7,8 +7,8 @@
  *   <pid>.<start>.told      it was signalled
  *   <pid>.<start>.numbered  it was found to be a numbered rank
  */
-#ifndef LAUNCHER_RUN_TOLD_H
-#define LAUNCHER_RUN_TOLD_H
+#ifndef LAUNCHER_RUN_RANKS_TOLD_H
+#define LAUNCHER_RUN_RANKS_TOLD_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "launcher/run/told.h"
+#include "launcher/run/ranks_told.h"
 
 #include <dirent.h>
 #include <errno.h>
