@@ -1,6 +1,6 @@
 /* This file reads comma-separated lines (RFC 4180): a field in quotes may hold commas, line ends,
- * and doubled quotes. Columns are found by the names in the first line; unknown columns are
- * ignored.
+ * and doubled quotes. Columns are found by the names in the first line, where each stands once;
+ * unknown columns are ignored.
  */
 #include "autotune/table.h"
 
@@ -55,28 +55,45 @@ static char *field_next(struct cursor *c)
     return begin;
 }
 
+/* Returns how many fields the next line has. Those beyond TABLE_FIELDS are counted only. */
 static size_t fields_next(struct cursor *c, char *fields[TABLE_FIELDS])
 {
     size_t n = 0;
     do {
         char *f = field_next(c);
         if (n < TABLE_FIELDS)
-            fields[n++] = f;
+            fields[n] = f;
+        n++;
     } while (!c->end_of_line);
     return n;
+}
+
+/* Returns the place of the first column with this name from `from` on; n: there is none. */
+static size_t column_find(char **names, size_t n, size_t from, const char *name)
+{
+    while (from < n && strcmp(names[from], name) != 0)
+        from++;
+    return from;
 }
 
 static int columns_find(const char *file, char **names, size_t n, size_t at[TABLE_COLUMNS],
                         struct err *err)
 {
+    if (n > TABLE_FIELDS)
+        return err_set(err, ERR_INPUT, "%s:1: has %zu columns: give at most %d", file, n,
+                       TABLE_FIELDS);
     for (int c = 0; c < TABLE_COLUMNS; c++) {
-        for (at[c] = 0; at[c] < n && strcmp(names[at[c]], column_names[c]) != 0;)
-            at[c]++;
+        at[c] = column_find(names, n, 0, column_names[c]);
         if (at[c] == n)
             return err_set(err, ERR_INPUT,
                            "%s:1: there is no column '%s': give the 43 columns that 'reel score "
                            "--help' names",
                            file, column_names[c]);
+        size_t again = column_find(names, n, at[c] + 1, column_names[c]);
+        if (again < n)
+            return err_set(err, ERR_INPUT,
+                           "%s:1: column '%s' stands twice, as field %zu and field %zu: keep the "
+                           "one that holds", file, column_names[c], at[c] + 1, again + 1);
     }
     return 0;
 }
