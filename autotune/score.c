@@ -140,20 +140,24 @@ struct sweep {
     double best_s;
 };
 
-static void sweep_fill(struct sweep *s, size_t first)
+/* A row of a sweep: its place in the table. */
+struct member { const char *sweep; size_t at; };
+/* A sweep's members: neighbours in a list that is sorted by sweep, then by place. */
+struct span { const struct member *members; size_t n; };
+
+static void sweep_fill(struct sweep *s, const struct span *span)
 {
-    const char *name = s->t->cases[first].sweep;
     s->n = s->timed = 0;
     s->best_s = INFINITY;
-    for (size_t i = first; i < s->t->n; i++) {
-        const struct table_case *c = &s->t->cases[i];
-        if (c->skipped || strcmp(c->sweep, name) != 0 ||
-            (!is_timed(c) && c->status != TABLE_OOM))
+    for (size_t i = 0; i < span->n; i++) {
+        size_t at = span->members[i].at;
+        const struct table_case *c = &s->t->cases[at];
+        if (c->skipped || (!is_timed(c) && c->status != TABLE_OOM))
             continue;
-        s->at[s->n++] = i;
+        s->at[s->n++] = at;
         if (is_timed(c)) {
             s->measured[s->timed] = c->measured_s;
-            s->predicted[s->timed++] = s->rows[i].p.seconds;
+            s->predicted[s->timed++] = s->rows[at].p.seconds;
             s->best_s = fmin(s->best_s, c->measured_s);
         }
     }
@@ -247,31 +251,73 @@ static int sweep_score(struct sweep *s, struct score *out, struct err *err)
     return 0;
 }
 
-static bool is_first_of_sweep(const struct table *t, size_t i)
+static int by_sweep(const void *a, const void *b)
 {
-    const char *name = t->cases[i].sweep;
-    for (size_t k = 0; k < i; k++)
-        if (strcmp(t->cases[k].sweep, name) == 0)
-            return false;
-    return *name != '\0';
+    const struct member *x = a, *y = b;
+    int names = strcmp(x->sweep, y->sweep);
+    return names ? names : (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    size_t x = ((const struct span *)a)->members->at, y = ((const struct span *)b)->members->at;
+    return (x > y) - (x < y);
+}
+
+/* Lists the rows of sweeps, sorted. Returns how many there are. */
+static size_t members_list(const struct table *t, struct member *members)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (*t->cases[i].sweep)
+            members[n++] = (struct member){t->cases[i].sweep, i};
+    qsort(members, n, sizeof *members, by_sweep);
+    return n;
+}
+
+/* Cuts the list into sweeps, which come in the order of their first rows. Returns their number. */
+static size_t spans_list(const struct member *members, size_t n, struct span *spans)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || strcmp(members[i].sweep, members[i - 1].sweep) != 0)
+            spans[count++].members = &members[i];
+        spans[count - 1].n = (size_t)(&members[i] - spans[count - 1].members) + 1;
+    }
+    qsort(spans, count, sizeof *spans, by_first);
+    return count;
+}
+
+/* Turns the sums over sweeps into means. */
+static void means_set(struct score *out)
+{
+    double n = (double)out->sweeps;
+    if (out->sweeps == 0)
+        return;
+    out->spearman_mean /= n, out->trials_mean /= n;
+    out->regret1_mean_pct /= n, out->regret3_mean_pct /= n;
 }
 
 static int sweeps_score(struct sweep *s, struct score *out, struct err *err)
 {
-    int rc;
-    for (size_t i = 0; i < s->t->n; i++) {
-        if (!is_first_of_sweep(s->t, i))
-            continue;
-        sweep_fill(s, i);
+    struct member *members = malloc((s->t->n + 1) * sizeof *members);
+    struct span *spans = malloc((s->t->n + 1) * sizeof *spans);
+    int rc = 0;
+    if (!members || !spans) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for the sweeps of %s", s->t->name);
+        goto out;
+    }
+    size_t n = spans_list(members, members_list(s->t, members), spans);
+    for (size_t i = 0; i < n; i++) {
+        sweep_fill(s, &spans[i]);
         if (s->timed >= SCORE_SWEEP && (rc = sweep_score(s, out, err)) < 0)
-            return rc;
+            goto out;
     }
-    if (out->sweeps > 0) {
-        double n = (double)out->sweeps;
-        out->spearman_mean /= n, out->trials_mean /= n;
-        out->regret1_mean_pct /= n, out->regret3_mean_pct /= n;
-    }
-    return 0;
+    means_set(out);
+out:
+    free(members);
+    free(spans);
+    return rc;
 }
 
 /* ---- a table ---- */

@@ -98,36 +98,44 @@ static int columns_find(const char *file, char **names, size_t n, size_t at[TABL
     return 0;
 }
 
-static int case_add(struct table *t, size_t *room, const struct table_case *c, struct err *err)
+/* Holds what is needed while a table is read. */
+struct reading {
+    struct table_profiles profiles;
+    struct table_index words;
+    size_t room; /* for this many cases */
+};
+
+static int case_add(struct table *t, struct reading *r, const struct table_case *c, struct err *err)
 {
-    if (t->n == *room) {
-        *room = *room ? 2 * *room : 64;
-        struct table_case *cases = realloc(t->cases, *room * sizeof *cases);
+    if (t->n == r->room) {
+        r->room = r->room ? 2 * r->room : 64;
+        struct table_case *cases = realloc(t->cases, r->room * sizeof *cases);
         if (!cases)
-            return err_set(err, ERR_NOMEM, "out of memory for %zu rows of %s", *room, t->name);
+            return err_set(err, ERR_NOMEM, "out of memory for %zu rows of %s", r->room, t->name);
         t->cases = cases;
     }
     t->cases[t->n++] = *c;
     return 0;
 }
 
-static int line_read(struct table *t, size_t *room, const struct table_line *line, struct err *err)
+static int line_read(struct table *t, struct reading *r, const struct table_line *line,
+                     struct err *err)
 {
     struct table_case c = {0};
-    int rc = table_case_read(line, &c, err);
+    int rc = table_case_read(line, &r->profiles, &c, err);
     if (rc < 0)
         return rc;
-    if ((rc = table_words_note(t, line, &c, err)) < 0)
+    if ((rc = table_words_note(t, &r->words, &r->profiles, line, &c, err)) < 0)
         return rc;
     c.row = (int64_t)t->n + 1;
-    return case_add(t, room, &c, err);
+    return case_add(t, r, &c, err);
 }
 
-static int lines_read(struct table *t, char *text, struct err *err)
+static int lines_read(struct table *t, struct reading *r, char *text, struct err *err)
 {
     struct cursor c = {.at = text, .line = 1};
     char *fields[TABLE_FIELDS];
-    size_t at[TABLE_COLUMNS], room = 0, n = fields_next(&c, fields);
+    size_t at[TABLE_COLUMNS], n = fields_next(&c, fields);
     int rc = columns_find(t->name, fields, n, at, err);
     while (rc == 0 && *c.at) {
         struct table_line line = {.file = t->name, .number = c.line};
@@ -144,7 +152,7 @@ static int lines_read(struct table *t, char *text, struct err *err)
                            t->name, (long long)line.number, got, n);
         for (int i = 0; i < TABLE_COLUMNS; i++)
             line.field[i] = fields[at[i]];
-        rc = line_read(t, &room, &line, err);
+        rc = line_read(t, r, &line, err);
     }
     return rc;
 }
@@ -167,6 +175,7 @@ int table_load(const char *path, struct table *out, struct err *err)
 {
     struct str text = STR_INIT;
     struct table t = {.name = strdup(path)};
+    struct reading reading = {0};
     int rc;
     if (!t.name) {
         rc = err_set(err, ERR_NOMEM, "out of memory for %s", path);
@@ -177,12 +186,16 @@ int table_load(const char *path, struct table *out, struct err *err)
     if ((rc = nul_check(path, &text, err)) < 0)
         goto out;
     char *begin = text.p + (str_starts(text.p, BYTE_ORDER_MARK) ? strlen(BYTE_ORDER_MARK) : 0);
-    if ((rc = lines_read(&t, begin, err)) < 0)
+    if ((rc = table_profiles_load(&reading.profiles, err)) < 0)
+        goto out;
+    if ((rc = lines_read(&t, &reading, begin, err)) < 0)
         goto out;
     *out = t;
     t = (struct table){0}; /* the caller owns it now */
 out:
     table_release(&t);
+    table_profiles_release(&reading.profiles);
+    free(reading.words.slots);
     str_release(&text);
     return rc;
 }

@@ -13,8 +13,9 @@
  *     for (size_t i = 0; i < t.n; i++) if (!t.cases[i].skipped) ...;
  *     table_release(&t);
  *
- * Errors: ERR_INPUT names file, line and column. table_load also refuses values that no run can
- * have: a count that is 0 or not whole, a grid that does not divide the GPUs, an unknown status.
+ * A table has at most 64 MiB and 256 columns. Errors: ERR_INPUT names file, line and column.
+ * table_load also refuses values that no run can have: a count that is 0 or not whole, a grid that
+ * does not divide the GPUs, an unknown status.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H

@@ -188,20 +188,16 @@ static bool is_nearer(const struct device *d, const struct device *best, const c
     return d->link_bytes_per_s > best->link_bytes_per_s;
 }
 
-static bool gpu_find(const char *gpu, double gb, struct device *out)
+/* Returns the device that is meant, borrowed; NULL: none has this first word. */
+static const struct device *gpu_find(const struct table_profiles *p, const char *gpu, double gb)
 {
-    const char *const *names;
-    bool found = false;
-    device_names(&names);
-    for (; *names; names++) {
-        struct device d;
-        if (!is_kin(*names, gpu) || device_load(*names, &d, NULL) < 0)
-            continue;
-        if (!found || is_nearer(&d, out, gpu, gb))
-            *out = d;
-        found = true;
+    const struct device *best = NULL;
+    for (size_t i = 0; i < p->n_devices; i++) {
+        const struct device *d = &p->devices[i];
+        if (is_kin(d->name, gpu) && (!best || is_nearer(d, best, gpu, gb)))
+            best = d;
     }
-    return found;
+    return best;
 }
 
 static bool is_of_device(const struct cluster *c, const struct device *d)
@@ -211,36 +207,34 @@ static bool is_of_device(const struct cluster *c, const struct device *d)
 
 /* Finds the cluster profile that has this device, else one with a device of the same first word,
  * else any. Only such a profile says how devices are linked inside a node and between nodes. */
-static void cluster_find(const struct device *d, struct cluster *out)
+static void cluster_find(const struct table_profiles *p, const struct device *d,
+                         struct cluster *out)
 {
-    const char *const *names;
-    bool found = false, own = false;
-    cluster_names(&names);
-    for (; *names && !own; names++) {
-        char spec[LIMIT_NAME_BYTES];
-        struct cluster c;
-        snprintf(spec, sizeof spec, "%s:1", *names);
-        BUG_ON(cluster_load(spec, &c, NULL) < 0);
-        own = is_of_device(&c, d);
-        if (own || !found || (is_kin(c.device.name, d->name) && !is_kin(out->device.name, d->name)))
-            *out = c;
-        found = true;
+    const struct cluster *best = NULL;
+    bool own = false;
+    for (size_t i = 0; i < p->n_clusters && !own; i++) {
+        const struct cluster *c = &p->clusters[i];
+        own = is_of_device(c, d);
+        if (own || !best ||
+            (is_kin(c->device.name, d->name) && !is_kin(best->device.name, d->name)))
+            best = c;
     }
+    *out = *best;
     if (!own && d->link_bytes_per_s > 0)
         out->node.link_bytes_per_s = d->link_bytes_per_s;
     out->device = *d;
 }
 
 static const char *machine_read(const struct table_line *l, const struct numbers *n,
-                                struct table_case *c)
+                                const struct table_profiles *p, struct table_case *c)
 {
-    struct device d;
     double gb = n->gpu_mem_gb;
-    if (!gpu_find(text_of(l, COLUMN_gpu), gb, &d))
+    const struct device *d = gpu_find(p, text_of(l, COLUMN_gpu), gb);
+    if (!d)
         return "the GPU has no profile";
-    if (gb > 0 && gb < 0.8 * (double)d.memory_bytes / 0x1p30)
-        d.memory_bytes = (int64_t)(gb * 0x1p30 * 0.985);
-    cluster_find(&d, &c->cluster);
+    cluster_find(p, d, &c->cluster);
+    if (gb > 0 && gb < 0.8 * (double)d->memory_bytes / 0x1p30)
+        c->cluster.device.memory_bytes = (int64_t)(gb * 0x1p30 * 0.985);
     int64_t devices = or_rule(c, n->gpus_per_node, (double)c->cluster.node.devices);
     if (devices > 0 && devices != c->cluster.node.devices) {
         c->cluster.node.nics = num_max_i64(1, c->cluster.node.nics * devices /
@@ -265,15 +259,17 @@ static int attention_of(const char *attn)
     return strcasecmp(attn, "flash2") == 0 ? ATTENTION_FLASH2 : -1;
 }
 
-static void stack_find(const struct table_line *l, const struct numbers *n, struct table_case *c)
+static void stack_find(const struct table_line *l, const struct numbers *n,
+                       const struct stacks *stacks, struct table_case *c)
 {
     int attention = attention_of(text_of(l, COLUMN_attn));
-    const char *name = stack_of_framework(text_of(l, COLUMN_framework), attention),
-               *notes = text_of(l, COLUMN_notes);
-    c->assumed |= !name;
-    if (!name)
-        name = n->zero == 3 ? "fsdp" : "megatron";
-    BUG_ON(stack_load(name, &c->stack, NULL) < 0);
+    const struct stack *s = stack_of_framework(stacks, text_of(l, COLUMN_framework), attention);
+    const char *notes = text_of(l, COLUMN_notes);
+    c->assumed |= !s;
+    if (!s)
+        s = stacks_find(stacks, n->zero == 3 ? "fsdp" : "megatron");
+    BUG_ON(!s);
+    c->stack = *s;
     if (attention >= 0)
         c->stack.attention = (enum stack_attention)attention;
     if (strstr(notes, "rms_kernel="))
@@ -431,18 +427,18 @@ static bool holds_encoders(const char *notes)
 
 /* Returns why a row is skipped, or NULL. */
 static const char *row_read(const struct table_line *l, const struct numbers *n,
-                            struct table_case *c)
+                            const struct table_profiles *p, struct table_case *c)
 {
     const char *why = model_of_row(l, n, c);
     if (why)
         return why;
-    if ((why = machine_read(l, n, c)))
+    if ((why = machine_read(l, n, p, c)))
         return why;
     if (holds_encoders(text_of(l, COLUMN_notes)))
         return "its time holds the work of encoders";
     if (strcmp(text_of(l, COLUMN_status), "predicted") == 0)
         return "it is a forecast";
-    stack_find(l, n, c);
+    stack_find(l, n, &p->stacks, c);
     layout_of_row(l, n, c);
     measured_read(l, n, c);
     return NULL;
@@ -512,7 +508,8 @@ static int status_read(const struct table_line *l, struct table_case *c, struct 
                    "or predicted", l->file, (long long)l->number, text_of(l, COLUMN_status));
 }
 
-int table_case_read(const struct table_line *line, struct table_case *out, struct err *err)
+int table_case_read(const struct table_line *line, const struct table_profiles *p,
+                    struct table_case *out, struct err *err)
 {
     struct numbers n;
     int rc;
@@ -520,7 +517,7 @@ int table_case_read(const struct table_line *line, struct table_case *out, struc
         return rc;
     if ((rc = numbers_read(line, &n, err)) < 0)
         return rc;
-    out->skipped = row_read(line, &n, out);
+    out->skipped = row_read(line, &n, p, out);
     if (!out->skipped && ((rc = case_model_check(line, out, err)) < 0 ||
                           (rc = case_check(line, &n, out, err)) < 0))
         return rc;

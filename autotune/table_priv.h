@@ -22,6 +22,17 @@ struct table_line {
     int64_t number;                   /* of the line in the file, from 1 */
     const char *field[TABLE_COLUMNS]; /* borrowed; "" where it is empty */
 };
+/* Holds the compiled-in profiles, so that each is parsed once for a table, not once for a row. */
+struct table_profiles {
+    struct device *devices;
+    struct cluster *clusters; /* of one node */
+    size_t n_devices, n_clusters;
+    struct stacks stacks;
+};
+int table_profiles_load(struct table_profiles *out, struct err *err);
+void table_profiles_release(struct table_profiles *p); /* safe on a zeroed struct */
+/* Finds a table's unknown words by hash: each slot has 1 + the index of one, or 0. */
+struct table_index { size_t *slots, n; };
 /* Holds what the column recompute says. */
 struct table_recompute {
     enum recompute kind;
@@ -33,10 +44,11 @@ struct table_recompute {
 bool table_recompute(const char *text, struct table_recompute *out);
 /* Adds to a table's unknown words those of a line, whose case was read, and marks the case as
  * assumed. */
-int table_words_note(struct table *t, const struct table_line *line, struct table_case *c,
-                     struct err *err);
+int table_words_note(struct table *t, struct table_index *index, const struct table_profiles *p,
+                     const struct table_line *line, struct table_case *c, struct err *err);
 /* Fills a case from a line, except for its row. Returns ERR_INPUT for text where a number belongs,
  * and for numbers that no run can have. */
-int table_case_read(const struct table_line *line, struct table_case *out, struct err *err);
+int table_case_read(const struct table_line *line, const struct table_profiles *p,
+                    struct table_case *out, struct err *err);
 
 #endif

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "autotune/table_priv.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 static const char *const precisions[] = {"bf16", "fp16", "fp16/bf16", "fp8", "mxfp8", "fp8-cs",
@@ -87,11 +88,11 @@ static bool precision_known(const char *text)
     return is_listed(word, precisions);
 }
 
-static bool is_known(enum table_column c, const char *text)
+static bool is_known(const struct table_profiles *p, enum table_column c, const char *text)
 {
     struct table_recompute r;
     switch (c) {
-    case COLUMN_framework: return stack_of_framework(text, -1) != NULL;
+    case COLUMN_framework: return stack_of_framework(&p->stacks, text, -1) != NULL;
     case COLUMN_precision: return precision_known(text);
     case COLUMN_recompute: table_recompute(text, &r); return r.known;
     case COLUMN_attn: return is_listed(text, attentions);
@@ -116,7 +117,8 @@ static void taken_say(enum table_column c, const struct table_case *k, char *out
         snprintf(out, size, "a shape that was not published");
 }
 
-static void nearest_find(enum table_column c, const char *text, char *out, size_t size)
+static void nearest_find(const struct table_profiles *p, enum table_column c, const char *text,
+                         char *out, size_t size)
 {
     const char *const *names = c == COLUMN_precision   ? precisions
                                : c == COLUMN_recompute ? recomputes
@@ -124,7 +126,7 @@ static void nearest_find(enum table_column c, const char *text, char *out, size_
                                                        : families;
     const char *near = c == COLUMN_framework ? NULL : str_nearest(text, names);
     if (c == COLUMN_framework)
-        stack_nearest_framework(text, out, size);
+        stack_nearest_framework(&p->stacks, text, out, size);
     else
         snprintf(out, size, "%s", near ? near : "");
 }
@@ -135,27 +137,60 @@ static const struct { enum table_column column; const char *name; } columns[] = 
     {COLUMN_framework, "framework"}, {COLUMN_precision, "precision"},
     {COLUMN_recompute, "recompute"}, {COLUMN_attn, "attn"}, {COLUMN_family, "family"}};
 
-/* Finds a word among those that were noted, by all that is said of it. */
-static struct table_word *word_find(struct table *t, const struct table_word *w)
+static bool is_same(const struct table_word *a, const struct table_word *b)
 {
-    for (size_t i = 0; i < t->n_words; i++)
-        if (strcmp(t->words[i].column, w->column) == 0 && strcmp(t->words[i].word, w->word) == 0 &&
-            strcmp(t->words[i].taken, w->taken) == 0)
-            return &t->words[i];
-    return NULL;
+    return strcmp(a->column, b->column) == 0 && strcmp(a->word, b->word) == 0 &&
+           strcmp(a->taken, b->taken) == 0;
 }
 
-static int word_add(struct table *t, const struct table_word *w, struct err *err)
+/* Returns the slot of a word, by all that is said of it: its own, or a free one. */
+static size_t *slot_find(const struct table *t, const struct table_index *index,
+                         const struct table_word *w)
 {
-    struct table_word *old = word_find(t, w), *words;
-    if (old) {
-        old->rows++;
+    uint64_t at = hash_64(w->word, strlen(w->word)) + hash_64(w->taken, strlen(w->taken)) +
+                  hash_64(w->column, strlen(w->column));
+    for (;; at++) {
+        size_t *slot = &index->slots[at % index->n];
+        if (!*slot || is_same(&t->words[*slot - 1], w))
+            return slot;
+    }
+}
+
+/* Makes room for one more word: half of the slots stay free. */
+static int room_make(struct table *t, struct table_index *index, struct err *err)
+{
+    size_t n = index->n ? 2 * index->n : 64;
+    if (2 * (t->n_words + 1) <= index->n)
+        return 0;
+    struct table_index more = {calloc(n, sizeof *more.slots), n};
+    struct table_word *words = realloc(t->words, n / 2 * sizeof *words);
+    t->words = words ? words : t->words;
+    if (!more.slots || !words) {
+        free(more.slots);
+        return err_set(err, ERR_NOMEM, "out of memory for the words of %s", t->name);
+    }
+    for (size_t i = 0; i < t->n_words; i++)
+        *slot_find(t, &more, &t->words[i]) = i + 1;
+    free(index->slots);
+    *index = more;
+    return 0;
+}
+
+/* Counts a word, and adds it if it is new. */
+static int word_note(struct table *t, struct table_index *index, const struct table_profiles *p,
+                     enum table_column c, const char *text, struct table_word *w, struct err *err)
+{
+    int rc = room_make(t, index, err);
+    if (rc < 0)
+        return rc;
+    size_t *slot = slot_find(t, index, w);
+    if (*slot) {
+        t->words[*slot - 1].rows++;
         return 0;
     }
-    if (!(words = realloc(t->words, (t->n_words + 1) * sizeof *words)))
-        return err_set(err, ERR_NOMEM, "out of memory for the words of %s", t->name);
-    t->words = words;
+    nearest_find(p, c, text, w->nearest, sizeof w->nearest);
     t->words[t->n_words++] = *w;
+    *slot = t->n_words;
     return 0;
 }
 
@@ -164,20 +199,19 @@ static int word_add(struct table *t, const struct table_word *w, struct err *err
 static bool counts(const struct table_case *k, enum table_column c)
 { return (!k->skipped) == (c != COLUMN_family); }
 
-int table_words_note(struct table *t, const struct table_line *l, struct table_case *k,
-                     struct err *err)
+int table_words_note(struct table *t, struct table_index *index, const struct table_profiles *p,
+                     const struct table_line *l, struct table_case *k, struct err *err)
 {
     int rc;
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         enum table_column c = columns[i].column;
         struct table_word w = {.column = columns[i].name, .line = l->number, .rows = 1};
-        if (!*l->field[c] || !counts(k, c) || is_known(c, l->field[c]))
+        if (!*l->field[c] || !counts(k, c) || is_known(p, c, l->field[c]))
             continue;
         k->assumed |= !k->skipped;
         str_cut(w.word, sizeof w.word, l->field[c]);
         taken_say(c, k, w.taken, sizeof w.taken);
-        nearest_find(c, l->field[c], w.nearest, sizeof w.nearest);
-        if ((rc = word_add(t, &w, err)) < 0)
+        if ((rc = word_note(t, index, p, c, l->field[c], &w, err)) < 0)
             return rc;
     }
     return 0;

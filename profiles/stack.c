@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "profiles/catalog.h"
@@ -132,18 +133,46 @@ bool stack_lists(const struct stack *s, const char *framework)
     return false;
 }
 
-const char *stack_of_framework(const char *framework, int attention)
+int stacks_load(struct stacks *out, struct err *err)
 {
-    const char *best = NULL;
+    size_t n = catalog_count(&catalog_stacks);
+    struct stacks all = {calloc(n, sizeof *all.items), n};
+    int rc = all.items ? 0 : err_set(err, ERR_NOMEM, "out of memory for %zu stacks", n);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = stack_load(catalog_stack_names[i], &all.items[i], err);
+    if (rc == 0)
+        *out = all;
+    else
+        stacks_release(&all);
+    return rc;
+}
+
+void stacks_release(struct stacks *all)
+{
+    free(all->items);
+    *all = (struct stacks){0};
+}
+
+const struct stack *stacks_find(const struct stacks *all, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->items[i].name, name) == 0)
+            return &all->items[i];
+    return NULL;
+}
+
+const struct stack *stack_of_framework(const struct stacks *all, const char *framework,
+                                       int attention)
+{
+    const struct stack *best = NULL;
     size_t longest = 0;
-    for (const char *const *name = catalog_stack_names; *name; name++) {
-        struct stack s;
-        BUG_ON(stack_load(*name, &s, NULL) < 0);
-        size_t n = 2 * beginning(s.frameworks, framework);
-        n += n > 0 && (int)s.attention == (attention < 0 ? ATTENTION_FLASH : attention);
+    for (size_t i = 0; i < all->n; i++) {
+        const struct stack *s = &all->items[i];
+        size_t n = 2 * beginning(s->frameworks, framework);
+        n += n > 0 && (int)s->attention == (attention < 0 ? ATTENTION_FLASH : attention);
         if (n > longest) {
             longest = n;
-            best = *name;
+            best = s;
         }
     }
     return best;
@@ -169,15 +198,13 @@ static void frameworks_add(const char *list, struct frameworks *f)
     }
 }
 
-void stack_nearest_framework(const char *framework, char *out, size_t size)
+void stack_nearest_framework(const struct stacks *all, const char *framework, char *out,
+                             size_t size)
 {
     struct frameworks f = {.n = 0};
     char word[LIMIT_NAME_BYTES];
-    for (const char *const *name = catalog_stack_names; *name; name++) {
-        struct stack s;
-        BUG_ON(stack_load(*name, &s, NULL) < 0);
-        frameworks_add(s.frameworks, &f);
-    }
+    for (size_t i = 0; i < all->n; i++)
+        frameworks_add(all->items[i].frameworks, &f);
     snprintf(word, sizeof word, "%.*s", (int)strcspn(framework, " "), framework);
     const char *near = str_nearest(framework, f.names);
     if (!near)

@@ -71,16 +71,24 @@ struct stack {
 int stack_load(const char *name_or_path, struct stack *out, struct err *err);
 /* Writes all fields except its source. */
 void stack_write(const struct stack *s, struct json_out *o);
-/* Returns the name of the compiled-in stack in whose `frameworks` the text's longest prefix, which
- * ends with a word, is listed; of several such, the one with this attention (-1: not known, then
- * flash), and if none has it, the first by name. So a row of Megatron-LM that names
- * FlashAttention-2 has the account of megatron-2021, with its own attention: the eight published
- * ones are of 2023, and the newer account, which hides more, predicts their table worse (MAPE 5.1
- * in place of 4.1 %). NULL: none lists a prefix of it. */
-const char *stack_of_framework(const char *framework, int attention);
+/* All compiled-in stacks, in the order of their names. */
+struct stacks { struct stack *items; size_t n; };
+int stacks_load(struct stacks *out, struct err *err);
+void stacks_release(struct stacks *all); /* safe on a zeroed struct */
+/* Returns the stack with this name, borrowed; NULL: there is none. */
+const struct stack *stacks_find(const struct stacks *all, const char *name);
+/* Returns the stack in whose `frameworks` the text's longest prefix, which ends with a word, is
+ * listed; of several such, the one with this attention (-1: not known, then flash), and if none has
+ * it, the first by name. So a row of Megatron-LM that names FlashAttention-2 has the account of
+ * megatron-2021, with its own attention: the eight published ones are of 2023, and the newer
+ * account, which hides more, predicts their table worse (MAPE 5.1 in place of 4.1 %). NULL: none
+ * lists a prefix of it. Borrowed. */
+const struct stack *stack_of_framework(const struct stacks *all, const char *framework,
+                                       int attention);
 /* Tells whether a stack's `frameworks` have this name, in letters of any case. */
 bool stack_lists(const struct stack *s, const char *framework);
 /* Writes the listed framework that was probably meant, or "": without its version, if need be. */
-void stack_nearest_framework(const char *framework, char *out, size_t size);
+void stack_nearest_framework(const struct stacks *all, const char *framework, char *out,
+                             size_t size);
 
 #endif

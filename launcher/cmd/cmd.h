@@ -72,8 +72,8 @@ void cmd_rows_tell(void *progress, int64_t done, int64_t all);
  * not `here`, which may be NULL. */
 void cmd_constants_note(const char *path, const struct constants *c, const struct device *here);
 
-/* Warns on stderr of each word that a table's columns do not know: which, and what it is taken
- * as. */
+/* Warns on stderr of the words that a table's columns do not know, which and what each is taken as:
+ * of the first 20, and of how many more there are. */
 void cmd_words_note(const struct table *t);
 
 /* Returns the error code with which the program exits as the agent did. It fills no error text,

@@ -28,7 +28,7 @@ static const struct opt_cmd *const commands[] = {CMD_LIST(CMD_TABLE)};
 static const struct opt_cmd *const hidden[] = {CMD_HIDDEN_LIST(CMD_TABLE)};
 static cmd_run_fn *const runs[] = {CMD_LIST(CMD_RUN)};
 static cmd_run_fn *const hidden_runs[] = {CMD_HIDDEN_LIST(CMD_RUN)};
-enum { MAX_SETTINGS = 256 };
+enum { MAX_SETTINGS = 256, WORD_LINES = 20 };
 
 extern char **environ;
 
@@ -123,7 +123,8 @@ void cmd_constants_note(const char *path, const struct constants *c, const struc
 
 void cmd_words_note(const struct table *t)
 {
-    for (size_t i = 0; i < t->n_words; i++) {
+    size_t told = t->n_words > WORD_LINES ? WORD_LINES : t->n_words;
+    for (size_t i = 0; i < told; i++) {
         const struct table_word *w = &t->words[i];
         fprintf(stderr, "%s:%lld: %s is '%s': taken as %s", t->name, (long long)w->line, w->column,
                 w->word, w->taken);
@@ -133,6 +134,9 @@ void cmd_words_note(const struct table *t)
             fprintf(stderr, ", in this row and %lld more", (long long)w->rows - 1);
         fputc('\n', stderr);
     }
+    if (told < t->n_words)
+        fprintf(stderr, "%s: and %zu more words that are not known, the first in line %lld\n",
+                t->name, t->n_words - told, (long long)t->words[told].line);
 }
 
 static cmd_run_fn *run_of(const struct opt_cmd *table)

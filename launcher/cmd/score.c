@@ -48,11 +48,11 @@ static int table_score(const char *path, const struct constants *c, struct score
                        struct err *err)
 {
     struct progress progress;
-    int rc = table_load(path, &out->table, err);
-    if (rc < 0)
+    int rc;
+    progress_start(&progress, "score", 0, false);
+    if ((rc = table_load(path, &out->table, err)) < 0)
         return rc;
     cmd_words_note(&out->table);
-    progress_start(&progress, "score", 0, false);
     out->rows = calloc(out->table.n + 1, sizeof *out->rows);
     if (!out->rows)
         return err_set(err, ERR_NOMEM, "out of memory for %s", path);

@@ -243,6 +243,16 @@ static void units(void **state)
     }
 }
 
+static void framework_is(const char *framework, int attention, const char *name)
+{
+    struct stacks all = {0};
+    struct err err;
+    assert_ok(stacks_load(&all, &err), &err);
+    const struct stack *s = stack_of_framework(&all, framework, attention);
+    assert_string_equal(s ? s->name : "none", name ? name : "none");
+    stacks_release(&all);
+}
+
 static void stacks(void **state)
 {
     const char *const *names = catalog_stack_names;
@@ -255,14 +265,12 @@ static void stacks(void **state)
         assert_string_equal(s.name, *names);
     }
     assert_fails(stack_load("megatorn", &s, &err), ERR_NOT_FOUND, &err, "mean 'megatron'");
-    assert_string_equal(stack_of_framework("Megatron-LM 0.14", -1), "megatron");
-    assert_string_equal(stack_of_framework("Megatron-LM", ATTENTION_FUSED_SCORES),
-                        "megatron-2021");
-    assert_string_equal(stack_of_framework("Megatron-LM", ATTENTION_FLASH2), "megatron-2021");
-    assert_string_equal(stack_of_framework("Megatron-DeepSpeed", ATTENTION_FLASH),
-                        "megatron-deepspeed");
-    assert_string_equal(stack_of_framework("PyTorch FSDP (Composer)", -1), "fsdp");
-    assert_null(stack_of_framework("nobody's", -1));
+    framework_is("Megatron-LM 0.14", -1, "megatron");
+    framework_is("Megatron-LM", ATTENTION_FUSED_SCORES, "megatron-2021");
+    framework_is("Megatron-LM", ATTENTION_FLASH2, "megatron-2021");
+    framework_is("Megatron-DeepSpeed", ATTENTION_FLASH, "megatron-deepspeed");
+    framework_is("PyTorch FSDP (Composer)", -1, "fsdp");
+    framework_is("nobody's", -1, NULL);
 }
 
 int main(void)
