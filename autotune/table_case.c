@@ -11,7 +11,8 @@
  *     attn, norms  the row's own: torch, megatron-fused, flash1, flash2; rms_kernel=0|1 in notes;
  *                  for any other attn, the stack's
  *     precision    fp32-grad-acc: gradients of four bytes in addition to the stack's
- *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000
+ *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000; gated_mlp: 1 for
+ *                  moviegen and llama, else 0
  *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
  *     n_gpus       64, rounded up to a multiple of tp cp pp
  *     dp           the GPUs divided by tp cp pp; cp, pp, tp: 1; sp: 0
@@ -319,7 +320,7 @@ static const char *model_of_row(const struct table_line *l, const struct numbers
     m->layers = (int64_t)n->layers, m->hidden = (int64_t)n->hidden, m->heads = (int64_t)n->heads;
     m->kv_heads = or_rule(c, n->kv_heads, n->heads);
     m->ffn = or_rule(c, n->ffn, 4 * n->hidden);
-    m->gated_mlp = n->gated_mlp > 0;
+    m->gated_mlp = or_rule(c, n->gated_mlp, model_gated_family(m->family)) > 0;
     if (model_is_video(m))
         video_read(m);
     else

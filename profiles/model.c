@@ -246,7 +246,7 @@ static void defaults_fill(struct model_text *t, const cJSON *obj)
     if (!json_member(obj, "tied_head"))
         m->tied_head = m->family == MODEL_GPT;
     if (!json_member(obj, "gated_mlp"))
-        m->gated_mlp = m->family == MODEL_MOVIEGEN || m->family == MODEL_LLAMA;
+        m->gated_mlp = model_gated_family(m->family);
 }
 
 int model_read(const struct json_doc *doc, const cJSON *obj, const char *path, struct model *out,

@@ -76,6 +76,9 @@ static inline int64_t model_self_attentions(const struct model *m)
 /* Says whether a layer's norms, and the last one, are RMS norms. Otherwise they are LayerNorms.
  * Neither has affine parameters. */
 static inline bool model_rms_norm(const struct model *m) { return m->family == MODEL_MOVIEGEN; }
+/* Says whether an MLP of the family is gated where nothing says so. */
+static inline bool model_gated_family(enum model_family f)
+{ return f == MODEL_MOVIEGEN || f == MODEL_LLAMA; }
 /* Returns how many sub-blocks of a layer take a shift, a scale and a gate of width D each: 0
  * without AdaLN. */
 int64_t model_modulations(const struct model *m);
