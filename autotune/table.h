@@ -14,8 +14,9 @@
  *     table_release(&t);
  *
  * A table has at most 64 MiB and 256 columns. Errors: ERR_INPUT names file, line and column.
- * table_load also refuses values that no run can have: a count that is 0 or not whole, a grid that
- * does not divide the GPUs, an unknown status.
+ * table_load also refuses values that no run can have: a count that is 0 or not whole, a time below
+ * a nanosecond, a grid that does not divide the GPUs, a micro-batch larger than a replica's share,
+ * experts of a dense model, an unknown status.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H

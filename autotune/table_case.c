@@ -19,10 +19,16 @@
  *     zero         the stack's; fsdp_size: dp cp, over which stacks usually shard
  *     mbs, vpp     the one of 1, 2, 4, 8 that is predicted to be fastest and fits, because sources
  *                  publish tuned runs
- *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline
+ *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline; where neither dp
+ *                  nor n_gpus is there, at least one sample for each replica of the rule
  *     status       ok
  *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
  *                  "full on P% of layers" become a number of layers of each virtual stage
+ *
+ * No rule replaces a number that the row has. One that no run can have, by itself or beside the
+ * others, is refused: a micro-batch larger than a replica's share, a shard group that does not
+ * divide dp cp, a batch that dp, given or following from the GPUs, does not divide. Only reel's own
+ * trainer may have replicas that differ, by one sample.
  *
  * The time is step_time_s; else gbs · seq_len tokens / (tokens_per_s_gpu · n_gpus); else the FLOPs
  * of the model's step / (tflops_gpu · n_gpus). For a language model these FLOPs follow the formula
@@ -41,6 +47,8 @@
 #include "base/num.h"
 #include "base/str.h"
 #include "profiles/flops.h"
+
+#define LEAST_QUANTITY 1e-9 /* no step is as short, and no rate or size as small */
 
 enum { TEXT_TOKENS = 512, ADALN_RANK = 256, VOCAB = 50000, GPUS = 64 };
 
@@ -63,6 +71,7 @@ static double most_of(enum table_column c)
     case COLUMN_n_gpus:
     case COLUMN_tp:
     case COLUMN_cp:
+    case COLUMN_ep:
     case COLUMN_fsdp_size:
     case COLUMN_dp: return LIMIT_RANKS;
     case COLUMN_mbs:
@@ -73,22 +82,25 @@ static double most_of(enum table_column c)
     case COLUMN_ffn: return 1 << 22;
     case COLUMN_vocab: return 1 << 30;
     case COLUMN_seq_len: return INT32_MAX;
+    case COLUMN_mfu_pct: /* of another peak than the device's it may be above 100 */
+    case COLUMN_hfu_pct: return 1000;
     default: return 1e15;
     }
 }
 
-/* Tells whether a column holds a quantity, which must be above 0. The others hold whole numbers
+/* Tells whether a column holds a quantity, from LEAST_QUANTITY on. The others hold whole numbers
  * from 1 on, except that switches and ZeRO stages begin at 0. */
 static bool is_quantity(enum table_column c)
 {
     return c == COLUMN_gpu_mem_gb || c == COLUMN_step_time_s || c == COLUMN_tokens_per_s_gpu ||
-           c == COLUMN_tflops_gpu || c == COLUMN_peak_mem_gb;
+           c == COLUMN_tflops_gpu || c == COLUMN_peak_mem_gb || c == COLUMN_n_params_b ||
+           c == COLUMN_mfu_pct || c == COLUMN_hfu_pct;
 }
 
 static double least_of(enum table_column c)
 {
     bool from_zero = c == COLUMN_gated_mlp || c == COLUMN_sp || c == COLUMN_zero;
-    return from_zero || is_quantity(c) ? 0 : 1;
+    return is_quantity(c) ? LEAST_QUANTITY : !from_zero;
 }
 
 /* Reads a number into *out, or leaves it where the field is empty. */
@@ -102,12 +114,10 @@ static int number_read(const struct table_line *l, enum table_column c, const ch
         return 0;
     if ((rc = num_parse_f64(text, name, &v, err)) < 0)
         return err_context(err, "%s:%lld", l->file, (long long)l->number);
-    if (is_quantity(c) ? !(v > 0 && v <= most_of(c))
-                       : v < least_of(c) || v > most_of(c) || v != floor(v))
-        return err_set(err, ERR_INPUT, "%s:%lld: %s is %s: give %s%.15g to %.15g", l->file,
-                       (long long)l->number, name, text,
-                       is_quantity(c) ? "a number above " : "a whole number from ", least_of(c),
-                       most_of(c));
+    if (!(v >= least_of(c) && v <= most_of(c)) || (!is_quantity(c) && v != floor(v)))
+        return err_set(err, ERR_INPUT, "%s:%lld: %s is %s: give a %snumber from %.15g to %.15g",
+                       l->file, (long long)l->number, name, text, is_quantity(c) ? "" : "whole ",
+                       least_of(c), most_of(c));
     *out = v;
     return 0;
 }
@@ -118,7 +128,8 @@ struct numbers {
 #define NUMBER_LIST(X)                                                                             \
     X(gpu_mem_gb) X(n_gpus) X(gpus_per_node) X(layers) X(hidden) X(ffn) X(heads) X(kv_heads)       \
     X(vocab) X(gated_mlp) X(seq_len) X(tp) X(sp) X(cp) X(pp) X(vpp) X(dp) X(zero) X(fsdp_size)     \
-    X(mbs) X(gbs) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu) X(peak_mem_gb)
+    X(ep) X(mbs) X(gbs) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu) X(mfu_pct) X(hfu_pct)     \
+    X(peak_mem_gb) X(n_params_b)
     NUMBER_LIST(NUMBER)
 #undef NUMBER
 };
@@ -447,6 +458,14 @@ static const char *row_read(const struct table_line *l, const struct numbers *n,
 
 /* ---- contradictions ---- */
 
+/* Refuses a value that does not go with another. */
+static int refuse(const struct table_line *l, const char *name, int64_t value, const char *against,
+                  const char *other, int64_t limit, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s:%lld: %s is %lld, %s %s of %lld: give what was run", l->file,
+                   (long long)l->number, name, (long long)value, against, other, (long long)limit);
+}
+
 /* Refuses a count that a product of other columns does not divide. */
 static int divides_check(const struct table_line *l, const char *name, int64_t value,
                          const char *by, int64_t divisor, struct err *err)
@@ -456,6 +475,57 @@ static int divides_check(const struct table_line *l, const char *name, int64_t v
     return err_set(err, ERR_INPUT, "%s:%lld: %s is %lld, which %s of %lld does not divide: give "
                    "what was run", l->file, (long long)l->number, name, (long long)value, by,
                    (long long)divisor);
+}
+
+/* Refuses a batch that the replicas cannot share. Those of reel's own trainer need not have as many
+ * samples each (profiles/layout.h); other stacks deal out equal shares. The number of replicas is
+ * known if it, or the number of GPUs, is. */
+static int batch_check(const struct table_line *l, const struct numbers *n,
+                       const struct table_case *c, struct err *err)
+{
+    const struct layout *k = &c->layout;
+    int64_t gbs = (int64_t)n->gbs, mbs = (int64_t)n->mbs;
+    int rc;
+    if (n->gbs < 1 || (n->dp < 1 && n->n_gpus < 1))
+        return 0;
+    if (c->stack.kind == STACK_REEL && gbs < k->dp)
+        return refuse(l, "gbs", gbs, "less than", "dp", k->dp, err);
+    if (c->stack.kind != STACK_REEL && (rc = divides_check(l, "gbs", gbs, "dp", k->dp, err)) < 0)
+        return rc;
+    if (mbs > num_ceil_div(gbs, k->dp))
+        return refuse(l, "mbs", mbs, "more than", "gbs / dp", num_ceil_div(gbs, k->dp), err);
+    return 0;
+}
+
+/* Refuses what the columns for shards, virtual stages and experts cannot say of such a run. */
+static int parts_check(const struct table_line *l, const struct numbers *n,
+                       const struct table_case *c, struct err *err)
+{
+    const struct layout *k = &c->layout;
+    int64_t fsdp = (int64_t)n->fsdp_size;
+    if (n->vpp > 1 && n->pp == 1)
+        return refuse(l, "vpp", (int64_t)n->vpp, "which cannot be with", "pp", 1, err);
+    if (fsdp > 0 && (n->dp > 0 || n->n_gpus > 0) && k->dp * k->cp % fsdp != 0)
+        return refuse(l, "fsdp_size", fsdp, "which does not divide", "dp x cp", k->dp * k->cp, err);
+    if (n->ep > 1)
+        return err_set(err, ERR_INPUT, "%s:%lld: ep is %lld, but a model of family %.40s has no "
+                       "experts: give family moe, or what was run", l->file, (long long)l->number,
+                       (long long)n->ep, text_of(l, COLUMN_family));
+    return 0;
+}
+
+/* Refuses a rate so high that the step takes no time. */
+static int time_check(const struct table_line *l, const struct numbers *n,
+                      const struct table_case *c, struct err *err)
+{
+    bool tokens = n->tokens_per_s_gpu > 0;
+    if (!(c->measured_s > 0) || c->measured_s >= LEAST_QUANTITY)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s:%lld: %s is %s, by which a step takes %.3g s: give what was "
+                   "measured", l->file, (long long)l->number,
+                   tokens ? "tokens_per_s_gpu" : "tflops_gpu",
+                   text_of(l, tokens ? COLUMN_tokens_per_s_gpu : COLUMN_tflops_gpu),
+                   c->measured_s);
 }
 
 /* Refuses a row whose numbers contradict each other. Only published numbers are checked; the others
@@ -481,9 +551,11 @@ static int case_check(const struct table_line *l, const struct numbers *n,
         return err_set(err, ERR_INPUT, "%s:%lld: n_gpus is %lld, and tp x cp x pp x dp %lld: give "
                        "what was run", l->file, (long long)l->number, (long long)c->gpus,
                        (long long)(grid * k->dp));
-    if (n->gbs > 0 && n->dp > 0)
-        return divides_check(l, "gbs", (int64_t)n->gbs, "dp", k->dp, err);
-    return 0;
+    if ((rc = batch_check(l, n, c, err)) < 0)
+        return rc;
+    if ((rc = parts_check(l, n, c, err)) < 0)
+        return rc;
+    return time_check(l, n, c, err);
 }
 
 /* Refuses a row whose model breaks a rule of model_check(). */
