@@ -347,7 +347,7 @@ static void recompute_read(const char *text, struct table_case *c)
 {
     double chunks = (double)(c->layout.pp * c->layout.vpp), layers = (double)c->model.layers;
     struct table_recompute r;
-    if (!table_recompute(text, &r)) {
+    if (!table_recompute(text, c->model.layers, &r)) {
         c->any_recompute = c->assumed = true;
         return;
     }

@@ -40,8 +40,8 @@ struct table_recompute {
     double share;
     bool known;     /* the whole text is, and is empty or "unstated" where no kind is named */
 };
-/* Reads it. Returns whether it names a kind. */
-bool table_recompute(const char *text, struct table_recompute *out);
+/* Reads it for a model with so many layers. Returns whether it names a kind. */
+bool table_recompute(const char *text, int64_t layers, struct table_recompute *out);
 /* Adds to a table's unknown words those of a line, whose case was read, and marks the case as
  * assumed. */
 int table_words_note(struct table *t, struct table_index *index, const struct table_profiles *p,

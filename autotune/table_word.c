@@ -6,14 +6,16 @@
  *     precision    bf16, fp16, fp16/bf16, fp8, mxfp8, and the recipes fp8-cs, -ds, -mx, -subch;
  *                  each may be followed by fp32-grad-acc. Any other is fp8 if it begins so, else
  *                  bf16
- *     recompute    none, selective, full, unstated; behind each, a remark in brackets. "full block
- *                  K of L layers" and "full on P% of layers" are known too. Any other is the least
- *                  that fits, but for "selective" and "full" in front of words that are not known
+ *     recompute    none, selective, full, unstated; "full block K of L layers", where the model has
+ *                  L, and "full on P% of layers"; behind each, a remark in brackets. Any other is
+ *                  the least that fits, but for "selective" and "full" in front of words that are
+ *                  not known: those count for all layers
  *     attn         torch, megatron-fused, flash1, flash2; flash, TE and flash/TE are the stack's,
  *                  and so is any other
  *     family       gpt, llama, dit, st-dit, moviegen, moe. The rows of any other are skipped
  */
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +52,35 @@ static size_t word_of(const char *text)
 static bool is_first_word(const char *text, const char *word)
 { return word_of(text) == strlen(word) && strncasecmp(text, word, strlen(word)) == 0; }
 
-bool table_recompute(const char *text, struct table_recompute *out)
+/* Tells whether a text ends there, but for a remark in brackets. */
+static bool is_end(const char *rest)
+{ return !*rest || (str_starts(rest, " (") && str_ends(rest, ")")); }
+
+/* Reads which layers full recomputation repeats, if that is what the whole text says. */
+static bool layers_read(const char *rest, int64_t layers, struct table_recompute *out)
+{
+    double some, all;
+    int end = 0;
+    if (sscanf(rest, " block %lf of %lf layers%n", &some, &all, &end) == 2 && end &&
+        is_end(rest + end) && some >= 1 && some <= all && some == floor(some) &&
+        all == (double)layers) {
+        out->layers = some;
+        return true;
+    }
+    end = 0;
+    if (sscanf(rest, " on %lf%% of layers%n", &some, &end) == 1 && end && is_end(rest + end) &&
+        some > 0 && some <= 100) {
+        out->share = some / 100;
+        return true;
+    }
+    return false;
+}
+
+bool table_recompute(const char *text, int64_t layers, struct table_recompute *out)
 {
     const char *rest = text + word_of(text);
-    double number;
     *out = (struct table_recompute){.share = 1};
-    out->known = !*text || !*rest || str_starts(rest, " (");
+    out->known = !*text || is_end(rest);
     if (is_first_word(text, "none"))
         out->kind = RECOMPUTE_NONE;
     else if (is_first_word(text, "selective"))
@@ -66,10 +91,7 @@ bool table_recompute(const char *text, struct table_recompute *out)
         return out->known &= !*text || is_first_word(text, "unstated"), false;
     if (out->kind != RECOMPUTE_FULL)
         return true;
-    if (sscanf(rest, " block %lf of", &number) == 1 && number > 0)
-        out->layers = number, out->known = true;
-    else if (sscanf(rest, " on %lf%%", &number) == 1 && number > 0 && number <= 100)
-        out->share = number / 100, out->known = true;
+    out->known |= layers_read(rest, layers, out);
     return true;
 }
 
@@ -88,13 +110,14 @@ static bool precision_known(const char *text)
     return is_listed(word, precisions);
 }
 
-static bool is_known(const struct table_profiles *p, enum table_column c, const char *text)
+static bool is_known(const struct table_profiles *p, enum table_column c, const char *text,
+                     const struct table_case *k)
 {
     struct table_recompute r;
     switch (c) {
     case COLUMN_framework: return stack_of_framework(&p->stacks, text, -1) != NULL;
     case COLUMN_precision: return precision_known(text);
-    case COLUMN_recompute: table_recompute(text, &r); return r.known;
+    case COLUMN_recompute: table_recompute(text, k->model.layers, &r); return r.known;
     case COLUMN_attn: return is_listed(text, attentions);
     default: return is_listed(text, families);
     }
@@ -206,7 +229,7 @@ int table_words_note(struct table *t, struct table_index *index, const struct ta
     for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
         enum table_column c = columns[i].column;
         struct table_word w = {.column = columns[i].name, .line = l->number, .rows = 1};
-        if (!*l->field[c] || !counts(k, c) || is_known(p, c, l->field[c]))
+        if (!*l->field[c] || !counts(k, c) || is_known(p, c, l->field[c], k))
             continue;
         k->assumed |= !k->skipped;
         str_cut(w.word, sizeof w.word, l->field[c]);
