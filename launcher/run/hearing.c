@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "launcher/run/script.h"
 #include "launcher/sched/proc.h"
 
 enum { HELD_BACK_LOOKS = 4, LOOKS_AT_MOST = 100 };
@@ -39,6 +40,21 @@ static int64_t ticks_of(pid_t pid)
     return user + system;
 }
 
+/* Tells whether a process that catches the signal handles it. */
+static enum hearing caught(pid_t pid, const char *status, int signo)
+{
+    bool all = is_in_mask(status, "\nSigCgt:", SIGSYS) &&
+               is_in_mask(status, "\nSigCgt:", SIGVTALRM);
+    if (!all || !is_shell(pid))
+        return HANDLES;
+    switch (script_trap_of(pid, signo)) {
+    case SCRIPT_TRAPS: return HANDLES;
+    case SCRIPT_NONE: return DEAF;
+    case SCRIPT_UNSURE: break;
+    }
+    return UNSURE;
+}
+
 /* Looks once whether the process would handle the signal. *ticks is its processor time at the last
  * look, and is updated. Returns GONE if the process has ended since it was listed. */
 static enum hearing look(pid_t pid, int signo, int64_t *ticks)
@@ -49,7 +65,7 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
     if (!proc_read(pid, "status", &status) || strstr(status.p, "\nState:\tZ")) {
         found = GONE;
     } else if (is_in_mask(status.p, "\nSigCgt:", signo)) {
-        found = HANDLES;
+        found = caught(pid, status.p, signo);
     } else if (is_in_mask(status.p, "\nSigBlk:", signo)) {
         *ticks = ticks_of(pid);
         found = strstr(status.p, "\nState:\tS") || *ticks > before ? HOLDS_BACK : STANDS_STILL;
@@ -71,14 +87,12 @@ enum hearing hearing_of(pid_t pid, int signo)
         if (i > 0)
             clock_sleep_s(LOOK_EVERY_S);
         enum hearing now = look(pid, signo, &ticks);
-        if (now == HANDLES || now == DEAF || now == GONE)
+        if (now != HOLDS_BACK && now != STANDS_STILL)
             return now;
         counted += now == HOLDS_BACK;
     }
     return counted == HELD_BACK_LOOKS ? HANDLES : DEAF;
 }
-
-bool is_heard(pid_t pid, int signo) { return hearing_of(pid, signo) == HANDLES; }
 
 bool is_program(pid_t pid, const char *const *names)
 {

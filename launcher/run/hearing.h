@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum hearing { DEAF, HANDLES, HOLDS_BACK, STANDS_STILL, GONE };
+enum hearing { DEAF, HANDLES, UNSURE, HOLDS_BACK, STANDS_STILL, GONE };
 
 /* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
- * another thread, signalfd); else DEAF or GONE. Takes up to 0.3 s for one that blocks it. */
+ * another thread, signalfd); UNSURE if it is a shell that either handles it or ends by it
+ * (launcher/run/script.h); else DEAF or GONE. Takes up to 0.3 s for one that blocks it. */
 enum hearing hearing_of(pid_t pid, int signo);
-bool is_heard(pid_t pid, int signo); /* tells whether it is HANDLES */
 
 /* Tells whether the process's program has one of these names, each with a newline behind it; NULL
  * ends them. */

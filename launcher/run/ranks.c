@@ -128,7 +128,7 @@ static bool environ_look(struct process *p, enum which which, const char *traine
     return p->kind != STRANGER;
 }
 
-static struct process *find(struct process *list, size_t n, pid_t pid)
+static const struct process *find(const struct process *list, size_t n, pid_t pid)
 {
     for (size_t i = 0; i < n; i++)
         if (list[i].pid == pid)
@@ -220,23 +220,50 @@ static bool is_helper(const struct process *list, size_t n, const struct process
 static void classify(struct process *list, size_t n, struct ranks_told *told)
 {
     for (size_t i = 0; i < n; i++) {
-        struct process *p = &list[i], *parent = find(list, n, p->parent);
+        struct process *p = &list[i];
+        const struct process *parent = find(list, n, p->parent);
         p->first = p->numbers.len > 0 && !(parent && is_helper(list, n, p, parent, told));
         for (size_t depth = 0; p->first && parent && depth < n;
              depth++, parent = find(list, n, parent->parent))
-            parent->launcher = true;
+            list[parent - list].launcher = true;
     }
+}
+
+/* Tells whether one of these processes is the parent of the other, or further up. */
+static bool is_above(const struct process *list, size_t n, pid_t above, const struct process *p)
+{
+    for (size_t depth = 0; p && p->parent != above && depth < n; depth++)
+        p = find(list, n, p->parent);
+    return p && p->parent == above;
+}
+
+/* Tells how a process hears the signal. Of a shell of which that is not known it is decided here:
+ * if something below it handles the signal, that is to have it. */
+static enum hearing hearing_in(const struct process *list, size_t n, pid_t pid, int signo)
+{
+    enum hearing hearing = hearing_of(pid, signo);
+    for (size_t i = 0; hearing == UNSURE && i < n; i++)
+        if (is_above(list, n, pid, &list[i]) && !is_starter(list[i].pid) &&
+            hearing_of(list[i].pid, signo) == HANDLES)
+            return DEAF;
+    return hearing == UNSURE ? HANDLES : hearing;
+}
+
+/* Tells whether a process handles the signal, and is no srun or similar program. */
+static bool hears(const struct process *list, size_t n, pid_t pid, int signo)
+{
+    return hearing_in(list, n, pid, signo) == HANDLES && !is_starter(pid);
 }
 
 /* Tells whether this process is to be signalled though no launcher numbered it: it handles the
  * signal, and no process above it does, apart from srun and similar programs. */
-static bool hears_first(struct process *list, size_t n, const struct process *p, int signo)
+static bool hears_first(const struct process *list, size_t n, const struct process *p, int signo)
 {
-    struct process *above = find(list, n, p->parent);
-    if (!is_heard(p->pid, signo) || is_starter(p->pid))
+    const struct process *above = find(list, n, p->parent);
+    if (!hears(list, n, p->pid, signo))
         return false;
     for (size_t depth = 0; above && depth < n; depth++, above = find(list, n, above->parent))
-        if (is_heard(above->pid, signo) && !is_starter(above->pid))
+        if (hears(list, n, above->pid, signo))
             return false;
     return true;
 }
@@ -390,13 +417,14 @@ static int processes_read(enum which which, const char *trainer_id, struct proce
 
 /* Signals a listed process, once. If its pid is that of another process by now, no signal is sent.
  * Returns whether the process has been signalled, now or before. */
-static bool tell(const struct process *p, int signo, struct ranks_told *told)
+static bool tell(const struct process *list, size_t n, const struct process *p, int signo,
+                 struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
     for (size_t i = 0; i < told->n_pids; i++)
         if (told_same(told->pids[i], pid))
             return true;
-    enum hearing hearing = hearing_of(p->pid, signo);
+    enum hearing hearing = hearing_in(list, n, p->pid, signo);
     if (hearing == DEAF) {
         told->deaf++;
         told->deaf_pid = p->pid;
@@ -431,14 +459,14 @@ static bool is_rank(const struct process *p)
 /* Tells whether this process is to be signalled in place of the rank, which has no handler: it
  * handles the signal and none between does. Before `any` all of those, and the rank, are to be
  * shells. */
-static bool hears_for(struct process *list, size_t n, const struct process *p,
+static bool hears_for(const struct process *list, size_t n, const struct process *p,
                       const struct process *rank, bool any, int signo)
 {
     const struct process *above = find(list, n, p->parent);
     for (size_t depth = 0; above && depth < n && (any || is_shell(above->pid)); depth++) {
         if (above == rank)
-            return is_heard(p->pid, signo) && !is_starter(p->pid);
-        if (is_heard(above->pid, signo) && !is_starter(above->pid))
+            return hears(list, n, p->pid, signo);
+        if (hears(list, n, above->pid, signo))
             return false;
         above = find(list, n, above->parent);
     }
@@ -458,16 +486,16 @@ static bool is_waiting(const struct process *rank, struct ranks_told *told)
 /* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
  * signalled in its place, and so may another program (flock, a parent of spawned workers); but that
  * may also be a rank that starts up. One that has a handler later is signalled too. */
-static void rank_tell(struct process *list, size_t n, const struct process *rank, int signo,
+static void rank_tell(const struct process *list, size_t n, const struct process *rank, int signo,
                       struct ranks_told *told)
 {
     int64_t deaf = told->deaf;
     bool heard = false;
-    tell(rank, signo, told);
+    tell(list, n, rank, signo, told);
     bool any = told->deaf > deaf && is_waiting(rank, told);
     for (size_t i = 0; told->deaf > deaf && i < n; i++)
         if (hears_for(list, n, &list[i], rank, any, signo))
-            heard |= tell(&list[i], signo, told);
+            heard |= tell(list, n, &list[i], signo, told);
     told->deaf = heard ? deaf : told->deaf;
 }
 
@@ -561,14 +589,14 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
         if (told->numbered && is_rank(&list[i]))
             rank_tell(list, n, &list[i], signo, told);
         else if (!told->numbered && hears_first(list, n, &list[i], signo))
-            tell(&list[i], signo, told);
+            tell(list, n, &list[i], signo, told);
     bool bare = may_be_bare(list, n, &since) && !told->numbered;
     if (bare || told->bare)
         rc = bare_tell(trainer_id, signo, since, told, err);
     for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
         if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            tell(&list[i], signo, told); /* no process handles the signal: the topmost one counts as
-                                          * deaf */
+            /* No process handles the signal: the topmost one counts as deaf. */
+            tell(list, n, &list[i], signo, told);
     list_free(list, n);
     return rc;
 }
