@@ -177,7 +177,7 @@ static void ranks_watch(struct node *n)
 {
     char trainer_id[LIMIT_NAME_BYTES];
     double now_s = clock_mono_s(), pause_s = LOOK_PART * (now_s - n->begun_mono);
-    if (n->told.numbered || now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s
+    if (n->told.lasted || now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s
                                                                               : LOOK_SELDOM_S))
         return;
     n->looked_mono = now_s;

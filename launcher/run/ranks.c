@@ -26,6 +26,8 @@ static const char *const rank_variables[] = {
     "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
     "SLURM_PROCID", NULL};
 
+static const char *const daemon_names[] = {"slurmstepd\n", NULL};
+
 struct process {
     pid_t pid, parent;
     int64_t start;      /* start time; with pid it identifies the process, see base/process.h */
@@ -215,6 +217,15 @@ static bool is_helper(const struct process *list, size_t n, const struct process
            !starts_several(list, n, p, parent, told);
 }
 
+/* Tells whether Slurm runs this process before a task (TaskProlog), with the task's environment:
+ * its parent is the task, which is still a copy of the step daemon that started it. */
+static bool is_prolog(const struct process *p)
+{
+    struct proc_stat parent;
+    return is_program(p->parent, daemon_names) && proc_stat_read(p->parent, &parent) &&
+           is_program(parent.parent, daemon_names);
+}
+
 /* Finds which processes are the first of their rank, and which of those have ranks below them.
  * `told` keeps which have started several ranks; NULL: nothing is kept. */
 static void classify(struct process *list, size_t n, struct ranks_told *told)
@@ -222,7 +233,8 @@ static void classify(struct process *list, size_t n, struct ranks_told *told)
     for (size_t i = 0; i < n; i++) {
         struct process *p = &list[i];
         const struct process *parent = find(list, n, p->parent);
-        p->first = p->numbers.len > 0 && !(parent && is_helper(list, n, p, parent, told));
+        p->first = p->numbers.len > 0 && !is_prolog(p) &&
+                   !(parent && is_helper(list, n, p, parent, told));
         for (size_t depth = 0; p->first && parent && depth < n;
              depth++, parent = find(list, n, parent->parent))
             list[parent - list].launcher = true;
@@ -313,8 +325,6 @@ static void step_of(const struct str *arguments, char step[LIMIT_NAME_BYTES])
             snprintf(step, LIMIT_NAME_BYTES, "%.*s", (int)strspn(at + 1, "0123456789"), at + 1);
     }
 }
-
-static const char *const daemon_names[] = {"slurmstepd\n", NULL};
 
 /* Tells whether this process is the step daemon of a numbered step of this job, but not of this
  * process's own step. */
@@ -522,7 +532,7 @@ void ranks_look(const char *trainer_id, struct ranks_told *told)
 {
     struct process *list;
     size_t n;
-    if (!told->numbered && ranks_read(trainer_id, told, &list, &n, NULL) == 0)
+    if (!told->lasted && ranks_read(trainer_id, told, &list, &n, NULL) == 0)
         list_free(list, n);
 }
 

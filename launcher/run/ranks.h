@@ -58,8 +58,8 @@
  * that fewer and fewer do: a later rank or handler is found within 5 s. */
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
 
-/* Looks, before there is a notice, whether the ranks are numbered, and records it. With a call now
- * and then this is still known after the ranks have ended. */
+/* Looks, before there is a notice, whether the ranks are numbered, and records it. With calls now
+ * and then, until told->lasted, this is still known after the ranks have ended. */
 void ranks_look(const char *trainer_id, struct ranks_told *told);
 
 /* Finds the node agent of this trainer that has run longest on this node, if it has run longer than

@@ -13,6 +13,8 @@
 /* A process is signalled within microseconds after it was claimed; an older claim counts as
  * abandoned. */
 static const double FORSAKEN_S = 2;
+/* A process that has a rank's numbers for less than that may be a script that runs before one. */
+static const double LASTED_S = 0.2;
 
 void ranks_release(struct ranks_told *told)
 {
@@ -29,18 +31,24 @@ bool told_same(struct proc_id a, struct proc_id b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-double told_noted_for_s(struct told_noted *noted, struct proc_id pid)
+/* Returns what is noted of the process; adds it if nothing is. NULL: out of memory. */
+static struct told_note *note_of(struct told_noted *noted, struct proc_id pid)
 {
-    double now_s = clock_mono_s();
     for (size_t i = 0; i < noted->n; i++)
         if (told_same(noted->all[i].pid, pid))
-            return now_s - noted->all[i].mono;
+            return &noted->all[i];
     struct told_note *grown = realloc(noted->all, (noted->n + 1) * sizeof *grown);
-    if (grown) {
-        noted->all = grown;
-        noted->all[noted->n++] = (struct told_note){pid, now_s};
-    }
-    return 0;
+    if (!grown)
+        return NULL;
+    noted->all = grown;
+    noted->all[noted->n] = (struct told_note){.pid = pid, .mono = clock_mono_s()};
+    return &noted->all[noted->n++];
+}
+
+double told_noted_for_s(struct told_noted *noted, struct proc_id pid)
+{
+    const struct told_note *note = note_of(noted, pid);
+    return note ? clock_mono_s() - note->mono : 0;
 }
 
 /* Writes the path of a process's name in the folder. */
@@ -82,9 +90,11 @@ static const char NUMBERED[] = ".numbered";
 static void numbered_keep(struct ranks_told *told, struct proc_id pid)
 {
     char path[LIMIT_PATH_BYTES];
-    size_t before = told->numbered_ranks.n;
-    told_noted_for_s(&told->numbered_ranks, pid);
-    if (!told->shared || told->numbered_ranks.n == before)
+    struct told_note *note = note_of(&told->numbered_ranks, pid);
+    if (!note || note->lasted || clock_mono_s() - note->mono < LASTED_S)
+        return;
+    note->lasted = true;
+    if (!told->shared)
         return;
     name_of(told, pid, NUMBERED, path);
     mkdir(path, 0777);
@@ -99,8 +109,11 @@ static void numbered_read(struct ranks_told *told)
         struct proc_id id = {.pid = strtoll(e->d_name, &end, 10)};
         if (*end == '.')
             id.start = strtoll(end + 1, &end, 10);
-        if (id.pid > 0 && strcmp(end, NUMBERED) == 0)
-            told_noted_for_s(&told->numbered_ranks, id);
+        struct told_note *note = id.pid > 0 && strcmp(end, NUMBERED) == 0
+                                     ? note_of(&told->numbered_ranks, id)
+                                     : NULL;
+        if (note)
+            note->lasted = true;
     }
     if (d)
         closedir(d);
@@ -130,8 +143,14 @@ void told_numbered(struct ranks_told *told, const struct proc_id *found, size_t 
     for (size_t i = 0; i < n; i++)
         numbered_keep(told, found[i]);
     numbered_read(told);
-    for (size_t i = all->n; i-- > 0;)
-        if (!is_among(found, n, all->all[i].pid) && proc_alive(all->all[i].pid))
+    told->lasted = false;
+    for (size_t i = all->n; i-- > 0;) {
+        const struct told_note *note = &all->all[i];
+        bool there = is_among(found, n, note->pid);
+        if (!there && (!note->lasted || proc_alive(note->pid)))
             numbered_forget(told, i);
+        else
+            told->lasted |= note->lasted;
+    }
     told->numbered = all->n > 0;
 }

@@ -5,7 +5,7 @@
  * process with <pid>.<start> (base/process.h):
  *   <pid>.<start>           it was claimed by one of them, who is about to signal it
  *   <pid>.<start>.told      it was signalled
- *   <pid>.<start>.numbered  it was found to be a numbered rank
+ *   <pid>.<start>.numbered  it was found to be a numbered rank, by two looks
  */
 #ifndef LAUNCHER_RUN_RANKS_TOLD_H
 #define LAUNCHER_RUN_RANKS_TOLD_H
@@ -23,6 +23,7 @@ struct told_noted {
     struct told_note {
         struct proc_id pid;
         double mono;
+        bool lasted; /* of a numbered rank: looks LASTED_S apart found it */
     } *all;
     size_t n;
 };
@@ -36,6 +37,7 @@ struct ranks_told {
     const char *shared;
     double begun_mono, looked_mono; /* when ranks_tell looked first and last */
     bool numbered;  /* there are numbered ranks here, or there were and they have ended */
+    bool lasted;    /* this stays known when they end: looks for that need not go on */
     bool bare;      /* ranks without the trainer's id were found and are looked for again */
     int64_t deaf;   /* number of ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of them */
@@ -55,9 +57,10 @@ bool told_same(struct proc_id a, struct proc_id b);
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid);
 
 /* Decides told->numbered by the numbered ranks that a look has found, and by those found before,
- * also by others who share the folder. Of these one counts if it has ended. One that lives and is
- * no longer numbered does not: it has executed another program since. A rank that env -i starts has
- * the trainer's numbers for that moment. */
+ * also by others who share the folder. Of these one counts if it has ended, and if it was found by
+ * two looks a fifth of a second apart. One that ends sooner was no rank. One that lives and is no
+ * longer numbered has executed another program since: a rank that env -i starts has the trainer's
+ * numbers for that moment. */
 void told_numbered(struct ranks_told *told, const struct proc_id *found, size_t n);
 
 enum told_claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };

@@ -204,7 +204,8 @@ static void one_that_loses_its_number_is_told(void **state)
     ranks_release(&told);
 }
 
-/* Of one that has ended it stays known that it was numbered. */
+/* Of one that has ended it stays known that it was numbered, if two looks saw it: one that is gone
+ * sooner was no rank. */
 static void one_that_ends_was_numbered(void **state)
 {
     struct ranks_told told = {0};
@@ -212,6 +213,15 @@ static void one_that_ends_was_numbered(void **state)
     (void)state;
     now_s = 1000;
     ranks_look(trainer, &told);
+    assert_int_equal(kill(rank, SIGUSR1), 0);
+    end(rank);
+    assert_false(told.lasted);
+    rank = rank_start();
+    ranks_look(trainer, &told);
+    assert_int_equal(told.numbered_ranks.n, 1);
+    now_s++;
+    ranks_look(trainer, &told);
+    assert_true(told.lasted);
     assert_int_equal(kill(rank, SIGUSR1), 0);
     end(rank);
     assert_int_equal(ranks_tell(trainer, SIGUSR1, &told, NULL), 0);
