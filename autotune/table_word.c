@@ -1,8 +1,8 @@
 /* This file knows the words of a table's columns framework, precision, recompute, attn and family.
  * A word that it does not know is taken by a rule, which the table's list of such words tells.
  *
- *     framework    what reel.stack/1 lists as prefixes, each up to the end of a word. Any other is
- *                  megatron, or fsdp where zero is 3
+ *     framework    what reel.stack/1 lists as prefixes, each up to the end of a word, or a stack's
+ *                  name, in letters of any case. Any other is megatron, or fsdp where zero is 3
  *     precision    bf16, fp16, fp16/bf16, fp8, mxfp8, and the recipes fp8-cs, -ds, -mx, -subch;
  *                  each may be followed by fp32-grad-acc. Any other is fp8 if it begins so, else
  *                  bf16

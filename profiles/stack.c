@@ -105,13 +105,13 @@ void stack_write(const struct stack *s, struct json_out *o)
 }
 
 /* Returns the length of the longest item of a list, separated by ", ", that is a prefix of the
- * text and does not end inside a word of it. */
+ * text, in letters of any case, and does not end inside a word of it. */
 static size_t beginning(const char *list, const char *text)
 {
     size_t longest = 0;
     while (*list) {
         size_t n = strcspn(list, ",");
-        if (n > longest && strncmp(list, text, n) == 0 && !isalnum((unsigned char)text[n]))
+        if (n > longest && strncasecmp(list, text, n) == 0 && !isalnum((unsigned char)text[n]))
             longest = n;
         list += n;
         list += strspn(list, ", ");
@@ -168,7 +168,8 @@ const struct stack *stack_of_framework(const struct stacks *all, const char *fra
     size_t longest = 0;
     for (size_t i = 0; i < all->n; i++) {
         const struct stack *s = &all->items[i];
-        size_t n = 2 * beginning(s->frameworks, framework);
+        bool named = strcasecmp(s->name, framework) == 0;
+        size_t n = 2 * (named ? strlen(framework) : beginning(s->frameworks, framework));
         n += n > 0 && (int)s->attention == (attention < 0 ? ATTENTION_FLASH : attention);
         if (n > longest) {
             longest = n;
@@ -179,19 +180,28 @@ const struct stack *stack_of_framework(const struct stacks *all, const char *fra
 }
 
 enum { FRAMEWORKS = 64 };
-/* Holds all items of the stacks' frameworks, as names for str_nearest(). */
+/* Holds all items of the stacks' frameworks, and the stacks' names: as they are, and in small
+ * letters as names for str_nearest(). */
 struct frameworks {
-    char text[FRAMEWORKS][LIMIT_NAME_BYTES];
+    char text[FRAMEWORKS][LIMIT_NAME_BYTES], small[FRAMEWORKS][LIMIT_NAME_BYTES];
     const char *names[FRAMEWORKS + 1];
     size_t n;
 };
+
+static void small_copy(char *out, size_t size, const char *text, size_t n)
+{
+    snprintf(out, size, "%.*s", (int)n, text);
+    for (; *out; out++)
+        *out = (char)tolower((unsigned char)*out);
+}
 
 static void frameworks_add(const char *list, struct frameworks *f)
 {
     while (*list && f->n < FRAMEWORKS) {
         size_t n = strcspn(list, ",");
         snprintf(f->text[f->n], sizeof f->text[f->n], "%.*s", (int)n, list);
-        f->names[f->n] = f->text[f->n];
+        small_copy(f->small[f->n], sizeof f->small[f->n], list, n);
+        f->names[f->n] = f->small[f->n];
         f->n++;
         list += n;
         list += strspn(list, ", ");
@@ -205,11 +215,17 @@ void stack_nearest_framework(const struct stacks *all, const char *framework, ch
     char word[LIMIT_NAME_BYTES];
     for (size_t i = 0; i < all->n; i++)
         frameworks_add(all->items[i].frameworks, &f);
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(framework, " "), framework);
-    const char *near = str_nearest(framework, f.names);
+    for (size_t i = 0; i < all->n; i++)
+        frameworks_add(all->items[i].name, &f);
+    small_copy(word, sizeof word, framework, strlen(framework));
+    const char *near = str_nearest(word, f.names);
+    word[strcspn(word, " ")] = '\0';
     if (!near)
         near = str_nearest(word, f.names);
-    snprintf(out, size, "%s", near ? near : "");
+    size_t i = 0;
+    while (near && f.names[i] != near)
+        i++;
+    snprintf(out, size, "%s", near ? f.text[i] : "");
 }
 
 size_t stack_format(struct format_part *out)

@@ -77,17 +77,18 @@ int stacks_load(struct stacks *out, struct err *err);
 void stacks_release(struct stacks *all); /* safe on a zeroed struct */
 /* Returns the stack with this name, borrowed; NULL: there is none. */
 const struct stack *stacks_find(const struct stacks *all, const char *name);
-/* Returns the stack in whose `frameworks` the text's longest prefix, which ends with a word, is
- * listed; of several such, the one with this attention (-1: not known, then flash), and if none has
- * it, the first by name. So a row of Megatron-LM that names FlashAttention-2 has the account of
- * megatron-2021, with its own attention: the eight published ones are of 2023, and the newer
- * account, which hides more, predicts their table worse (MAPE 5.1 in place of 4.1 %). NULL: none
- * lists a prefix of it. Borrowed. */
+/* Returns the stack that has this name, or in whose `frameworks` the text's longest prefix, which
+ * ends with a word, is listed, both in letters of any case; of several such, the one with this
+ * attention (-1: not known, then flash), and if none has it, the first by name. So a row of
+ * Megatron-LM that names FlashAttention-2 has the account of megatron-2021, with its own attention:
+ * the eight published ones are of 2023, and the newer account, which hides more, predicts their
+ * table worse (MAPE 5.1 in place of 4.1 %). NULL: there is none. Borrowed. */
 const struct stack *stack_of_framework(const struct stacks *all, const char *framework,
                                        int attention);
 /* Tells whether a stack's `frameworks` have this name, in letters of any case. */
 bool stack_lists(const struct stack *s, const char *framework);
-/* Writes the listed framework that was probably meant, or "": without its version, if need be. */
+/* Writes the listed framework, or the stack's name, that was probably meant, or "": without its
+ * version, if need be. */
 void stack_nearest_framework(const struct stacks *all, const char *framework, char *out,
                              size_t size);
 

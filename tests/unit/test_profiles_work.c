@@ -270,6 +270,10 @@ static void stacks(void **state)
     framework_is("Megatron-LM", ATTENTION_FLASH2, "megatron-2021");
     framework_is("Megatron-DeepSpeed", ATTENTION_FLASH, "megatron-deepspeed");
     framework_is("PyTorch FSDP (Composer)", -1, "fsdp");
+    framework_is("FSDP2", -1, "fsdp2");
+    framework_is("megatron-lm 0.14", -1, "megatron");
+    framework_is("megatron-lmx", -1, NULL);
+    framework_is("fsdp2x", -1, NULL);
     framework_is("nobody's", -1, NULL);
 }
 
