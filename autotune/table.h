@@ -45,7 +45,8 @@ struct table_case {
     char sweep[LIMIT_NAME_BYTES]; /* rows of one sweep can be ranked; "": none */
 };
 /* A word that reel does not know in its column, and what the rows that have it have in its place.
- * They count as assumed. Of rows that are skipped only the family is told. */
+ * They count as assumed. Of rows that are skipped only the family is told, and the GPU where it
+ * is why. */
 struct table_word {
     const char *column;             /* static */
     char word[LIMIT_NAME_BYTES];    /* cut if it is longer */

@@ -52,6 +52,8 @@
 
 enum { TEXT_TOKENS = 512, ADALN_RANK = 256, VOCAB = 50000, GPUS = 64 };
 
+const char *const table_no_gpu = "the GPU has no profile";
+
 static const char *text_of(const struct table_line *l, enum table_column c)
 {
     return l->field[c];
@@ -243,7 +245,7 @@ static const char *machine_read(const struct table_line *l, const struct numbers
     double gb = n->gpu_mem_gb;
     const struct device *d = gpu_find(p, text_of(l, COLUMN_gpu), gb);
     if (!d)
-        return "the GPU has no profile";
+        return table_no_gpu;
     cluster_find(p, d, &c->cluster);
     if (gb > 0 && gb < 0.8 * (double)d->memory_bytes / 0x1p30)
         c->cluster.device.memory_bytes = (int64_t)(gb * 0x1p30 * 0.985);

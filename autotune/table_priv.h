@@ -33,6 +33,8 @@ int table_profiles_load(struct table_profiles *out, struct err *err);
 void table_profiles_release(struct table_profiles *p); /* safe on a zeroed struct */
 /* Finds a table's unknown words by hash: each slot has 1 + the index of one, or 0. */
 struct table_index { size_t *slots, n; };
+/* The reason to skip a row whose GPU is not known. */
+extern const char *const table_no_gpu;
 /* Holds what the column recompute says. */
 struct table_recompute {
     enum recompute kind;

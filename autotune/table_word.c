@@ -1,4 +1,5 @@
-/* This file knows the words of a table's columns framework, precision, recompute, attn and family.
+/* This file knows the words of a table's columns framework, precision, recompute, attn, family and
+ * gpu.
  * A word that it does not know is taken by a rule, which the table's list of such words tells.
  *
  *     framework    what reel.stack/1 lists as prefixes, each up to the end of a word, or a stack's
@@ -13,6 +14,8 @@
  *     attn         torch, megatron-fused, flash1, flash2; flash, TE and flash/TE are the stack's,
  *                  and so is any other
  *     family       gpt, llama, dit, st-dit, moviegen, moe. The rows of any other are skipped
+ *     gpu          those whose first word is a device's (table_case.c). The rows of any other are
+ *                  skipped
  */
 #include <ctype.h>
 #include <math.h>
@@ -119,6 +122,7 @@ static bool is_known(const struct table_profiles *p, enum table_column c, const 
     case COLUMN_precision: return precision_known(text);
     case COLUMN_recompute: table_recompute(text, k->model.layers, &r); return r.known;
     case COLUMN_attn: return is_listed(text, attentions);
+    case COLUMN_gpu: return k->skipped != table_no_gpu;
     default: return is_listed(text, families);
     }
 }
@@ -136,8 +140,24 @@ static void taken_say(enum table_column c, const struct table_case *k, char *out
     else if (c == COLUMN_recompute)
         snprintf(out, size, "%s", k->any_recompute ? "the least that fits"
                                                    : kinds[k->layout.recompute]);
+    else if (c == COLUMN_gpu)
+        snprintf(out, size, "a GPU without a profile");
     else
         snprintf(out, size, "a shape that was not published");
+}
+
+/* Finds the device whose name is near to the text, or to its first word, in small letters. */
+static const char *gpu_near(const char *text)
+{
+    const char *const *names;
+    char word[LIMIT_NAME_BYTES];
+    device_names(&names);
+    snprintf(word, sizeof word, "%s", text);
+    for (char *c = word; *c; c++)
+        *c = *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
+    const char *near = str_nearest(word, names);
+    word[strcspn(word, "-")] = '\0';
+    return near ? near : str_nearest(word, names);
 }
 
 static void nearest_find(const struct table_profiles *p, enum table_column c, const char *text,
@@ -147,7 +167,9 @@ static void nearest_find(const struct table_profiles *p, enum table_column c, co
                                : c == COLUMN_recompute ? recomputes
                                : c == COLUMN_attn      ? attentions
                                                        : families;
-    const char *near = c == COLUMN_framework ? NULL : str_nearest(text, names);
+    const char *near = c == COLUMN_framework ? NULL
+                       : c == COLUMN_gpu     ? gpu_near(text)
+                                             : str_nearest(text, names);
     if (c == COLUMN_framework)
         stack_nearest_framework(&p->stacks, text, out, size);
     else
@@ -158,7 +180,8 @@ static void nearest_find(const struct table_profiles *p, enum table_column c, co
 
 static const struct { enum table_column column; const char *name; } columns[] = {
     {COLUMN_framework, "framework"}, {COLUMN_precision, "precision"},
-    {COLUMN_recompute, "recompute"}, {COLUMN_attn, "attn"}, {COLUMN_family, "family"}};
+    {COLUMN_recompute, "recompute"}, {COLUMN_attn, "attn"}, {COLUMN_family, "family"},
+    {COLUMN_gpu, "gpu"}};
 
 static bool is_same(const struct table_word *a, const struct table_word *b)
 {
@@ -217,10 +240,10 @@ static int word_note(struct table *t, struct table_index *index, const struct ta
     return 0;
 }
 
-/* Tells whether a column of this case is looked at: of a case that is skipped only its family,
- * which may be why. */
+/* Tells whether a column of this case is looked at: of a case that is skipped only its family and
+ * its GPU, which may be why. */
 static bool counts(const struct table_case *k, enum table_column c)
-{ return (!k->skipped) == (c != COLUMN_family); }
+{ return (!k->skipped) == (c != COLUMN_family && c != COLUMN_gpu); }
 
 int table_words_note(struct table *t, struct table_index *index, const struct table_profiles *p,
                      const struct table_line *l, struct table_case *k, struct err *err)
