@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 char str_empty[1]; /* never written to: cap 0 means that the string does not own its memory */
 
 enum { FIRST_CAP = 64 };
@@ -133,6 +135,26 @@ void str_cut(char *out, size_t size, const char *text)
     while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
         end--;
     memcpy(out + (word > end / 2 ? word : end), "...", sizeof "...");
+}
+
+/* Returns the length in bytes of the character at p if a terminal prints it, else 0. n: number of
+ * readable bytes. */
+static size_t printed(const char *p, size_t n, const char *keep)
+{
+    size_t bytes = json_utf8_len(p, n);
+    bool second_controls = bytes == 2 && (unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0;
+    bool kept = *p && strchr(keep, *p);
+    return kept || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
+}
+
+void str_disarm(char *text, size_t n, const char *keep)
+{
+    for (size_t i = 0; i < n;) {
+        size_t bytes = printed(text + i, n - i, keep);
+        if (bytes == 0)
+            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
+        i += bytes ? bytes : 1;
+    }
 }
 
 enum { WORD_MAX = 64, BEGIN_MIN = 3 };

@@ -39,6 +39,9 @@ bool str_ends(const char *s, const char *suffix);
 /* Copies the text. If it does not fit, cuts it at the end of a word and appends "...". size is at
  * least 4. */
 void str_cut(char *out, size_t size, const char *text);
+/* Replaces in place each of the n bytes that a terminal would obey and not print: control
+ * characters by a blank, what is no UTF-8 by '?'. Those of `keep`, such as "\r\n", stay. */
+void str_disarm(char *text, size_t n, const char *keep);
 /* Returns the entry of `names` (ended by NULL) that the user probably meant by `word`, for "did you
  * mean": the shortest that begins with the word, if the word has 3 letters or more; else the
  * nearest by edit distance, or NULL if none is near. */

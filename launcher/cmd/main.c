@@ -121,13 +121,23 @@ void cmd_constants_note(const char *path, const struct constants *c, const struc
     }
 }
 
+/* Prints a word that a table has, on one line. */
+static void word_print(const char *word)
+{
+    char text[LIMIT_NAME_BYTES];
+    snprintf(text, sizeof text, "%s", word);
+    str_disarm(text, strlen(text), "");
+    fputs(text, stderr);
+}
+
 void cmd_words_note(const struct table *t)
 {
     size_t told = t->n_words > WORD_LINES ? WORD_LINES : t->n_words;
     for (size_t i = 0; i < told; i++) {
         const struct table_word *w = &t->words[i];
-        fprintf(stderr, "%s:%lld: %s is '%s': taken as %s", t->name, (long long)w->line, w->column,
-                w->word, w->taken);
+        fprintf(stderr, "%s:%lld: %s is '", t->name, (long long)w->line, w->column);
+        word_print(w->word);
+        fprintf(stderr, "': taken as %s", w->taken);
         if (*w->nearest)
             fprintf(stderr, " (did you mean '%s'?)", w->nearest);
         if (w->rows > 1)

@@ -72,27 +72,6 @@ static bool tells_more(const char *line, const char *error, const char *task)
     return !task || tells_of_another(error);
 }
 
-/* Returns the length in bytes of the character at p if a terminal prints it, else 0. n: number of
- * readable bytes. */
-static size_t printed(const char *p, size_t n)
-{
-    size_t bytes = json_utf8_len(p, n);
-    bool second_controls = bytes == 2 && (unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0;
-    bool line_end = *p == '\n' || *p == '\r';
-    return line_end || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
-}
-
-/* Replaces each byte that a terminal would not print; line ends stay. */
-static void text_clean(char *text, size_t n)
-{
-    for (size_t i = 0; i < n;) {
-        size_t bytes = printed(text + i, n - i);
-        if (bytes == 0)
-            text[i] = (unsigned char)text[i] < ' ' ? ' ' : '?';
-        i += bytes ? bytes : 1;
-    }
-}
-
 /* Joins the error line and the line about the task. The task's line is short and comes whole; the
  * error gets the rest of the room. */
 static void words_put(const char *error, const char *task, char *out, size_t size)
@@ -109,7 +88,7 @@ void last_words_find(char *text, size_t n, char *out, size_t size)
 {
     const char *task = NULL, *error = NULL;
     char *save = NULL;
-    text_clean(text, n);
+    str_disarm(text, n, "\r\n");
     for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
         line += strspn(line, " ");
         if (names_task(line))
