@@ -73,6 +73,9 @@ static bool tells_peak(const struct table_case *c)
 static bool tells_fit(const struct table_case *c)
 { return !(c->peak_bytes > 0) && c->status != TABLE_FAILED && says_layout(c); }
 
+bool calibrate_learns(const struct table_case *c)
+{ return !c->skipped && (tells_time(c) || tells_peak(c) || tells_fit(c)); }
+
 /* Returns the predicted bytes that correspond to the row's peak. A peak of allocated tensors
  * includes neither the process nor fragmentation. */
 static double comparable_bytes(const struct table_case *c, const struct predicted *p)
@@ -375,6 +378,14 @@ static int fit_open(struct fit *f, const struct table *tables, size_t n, struct 
     return 0;
 }
 
+static bool learns_any(const struct fit *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (calibrate_learns(f->rows[i].c))
+            return true;
+    return false;
+}
+
 static void fit_release(struct fit *f)
 {
     free(f->rows);
@@ -397,10 +408,10 @@ int calibrate_tables(const struct table *tables, size_t n, const char *source,
     f->c = c, f->told = told;
     if ((rc = fit_open(f, tables, n, err)) < 0)
         goto out;
-    if (f->n == 0) {
+    if (!learns_any(f)) {
         rc = err_set(err, ERR_INPUT,
                      "%s: there is no row to learn from: give a table with rows that 'reel score' "
-                     "does not skip", source);
+                     "does not skip, and that ran or ran out of memory", source);
         goto out;
     }
     if ((rc = rounds(f, err)) < 0)

@@ -23,8 +23,11 @@ struct calibrate_report {
     int64_t constants;            /* how many were fitted */
     double time_rms, memory_rms;  /* of ln(measured / predicted), after the fit; NAN: no rows */
 };
+/* Says whether a fit can learn from a row: it is used, and says how long it took, what it held, or
+ * whether it fitted. */
+bool calibrate_learns(const struct table_case *c);
 /* Fits the constants. `told` is called after each row of each round; NULL: no progress is reported.
- * Returns ERR_INPUT if all rows are skipped. */
+ * Returns ERR_INPUT if it can learn from no row. */
 int calibrate_tables(const struct table *tables, size_t n, const char *source,
                      const struct told_rows *told, struct constants *c,
                      struct calibrate_report *out, struct err *err);

@@ -14,7 +14,7 @@ struct size {
     int part;
 };
 struct judge {
-    struct table all;       /* the rows of all tables that are not skipped; its cases are owned */
+    struct table all;       /* the rows of all tables that can be judged; its cases are owned */
     struct size *sizes;
     size_t n_sizes;
     size_t *size_of;        /* of each row, its index in sizes */
@@ -43,14 +43,15 @@ static size_t size_find(struct judge *j, const struct model *m)
     return j->n_sizes++;
 }
 
-/* Copies the rows that count. Sweeps of different tables stay apart. */
+/* Copies the rows that can be judged: those that ran or ran out of memory. Sweeps of different
+ * tables stay apart. */
 static void rows_take(struct judge *j, const struct table *tables, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < tables[i].n; k++) {
             const struct table_case *from = &tables[i].cases[k];
             struct table_case *c = &j->all.cases[j->all.n];
-            if (from->skipped)
+            if (from->skipped || from->status == TABLE_FAILED)
                 continue;
             *c = *from;
             if (*from->sweep)
@@ -104,6 +105,20 @@ static void begin(const struct constants *start, struct constants *c)
     for (int64_t i = 0; i < c->n; i++)
         if (c->items[i].prior > 0)
             c->items[i].value = c->items[i].prior;
+}
+
+/* Tells whether the fit that each part is judged by has a row to learn from. */
+static bool all_learn(struct judge *j)
+{
+    for (int part = 0; part < j->parts; part++) {
+        bool learns = false;
+        rows_choose(j, part, true);
+        for (size_t i = 0; i < j->all.n && !learns; i++)
+            learns = calibrate_learns(&j->all.cases[i]);
+        if (!learns)
+            return false;
+    }
+    return true;
 }
 
 static int part_judge(struct judge *j, const char *of, const struct constants *start,
@@ -211,6 +226,8 @@ int held_out_judge(const struct table *tables, size_t n, const char *of,
         goto out;
     if (j.parts < 2)
         *out = (struct held_out){.because = "all rows are of one model size"};
+    else if (!all_learn(&j))
+        *out = (struct held_out){.because = "all rows to learn from are held out at once"};
     else
         rc = parts_judge(&j, of, n, start, out, err);
 out:

@@ -19,9 +19,9 @@
 enum { HELD_OUT_PARTS = 4 };
 
 /* Fills *out, or only its `because` where the tables do not allow a judgement: all rows that count
- * are of one size. `start` has the constants with which calibrate_tables() began on all rows, and
- * `of` names the tables. `told` is called for each row of each fit; NULL: no progress is
- * reported. */
+ * are of one size, or those of one part are all that can be learnt from. `start` has the constants
+ * with which calibrate_tables() began on all rows, and `of` names the tables. `told` is called for
+ * each row of each fit; NULL: no progress is reported. */
 int held_out_judge(const struct table *tables, size_t n, const char *of,
                    const struct told_rows *told, const struct constants *start,
                    struct held_out *out, struct err *err);
