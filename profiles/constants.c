@@ -443,10 +443,15 @@ static const char *because_of(const struct held_out *h)
 
 bool held_out_has(const char *list, const char *name)
 {
-    size_t n = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)); at += n)
-        if ((at == list || at[-1] == ' ') && (!at[n] || at[n] == ','))
+    for (; *list; list += *list == ',') {
+        list += strspn(list, " \t");
+        size_t item = strcspn(list, ","), n = item;
+        while (n > 0 && strchr(" \t", list[n - 1]))
+            n--;
+        if (n == strlen(name) && strncmp(list, name, n) == 0)
             return true;
+        list += item;
+    }
     return false;
 }
 

@@ -147,7 +147,7 @@ int constants_load(const char *name_or_path, struct constants *out, struct err *
 void constants_format(const struct constants *c, struct str *out);
 /* Appends the same without the held-out error, on which no prediction depends. */
 void constants_format_values(const struct constants *c, struct str *out);
-/* Tells whether a list of devices, separated by ", ", has this name. */
+/* Tells whether a list of devices, separated by commas and any blanks, has this name. */
 bool held_out_has(const char *list, const char *name);
 /* Ties the held-out error to the present constants. A set whose file has others by then is loaded
  * without the error. */
