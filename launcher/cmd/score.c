@@ -170,6 +170,24 @@ static void score_write(const struct scored *t, struct json_out *o)
     json_obj_end(o);
 }
 
+/* Returns a device of the tables' rows of which rows were held out as well; else the first that a
+ * row is of; NULL: no row is used. */
+static const struct device *device_told(const struct scored *tables, size_t n,
+                                        const struct held_out *h)
+{
+    const struct device *first = NULL;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < tables[i].table.n; k++) {
+            const struct table_case *c = &tables[i].table.cases[k];
+            if (c->skipped)
+                continue;
+            if (held_out_has(h->devices, c->cluster.device.name))
+                return &c->cluster.device;
+            first = first ? first : &c->cluster.device;
+        }
+    return first;
+}
+
 static void print_json(const struct scored *tables, size_t n, const struct constants *c,
                        struct str *out)
 {
@@ -182,7 +200,7 @@ static void print_json(const struct scored *tables, size_t n, const struct const
         score_write(&tables[i], &o);
     json_arr_end(&o);
     json_put_text(&o, "constants", c->name);
-    held_out_write(&c->held_out, NULL, &o);
+    held_out_write(&c->held_out, device_told(tables, n, &c->held_out), &o);
     json_obj_end(&o);
     str_addc(out, '\n');
 }
@@ -193,10 +211,11 @@ static void number_add(struct str *out, const char *what, double value, const ch
         str_addf(out, "%s %.3g%s", what, value, unit);
 }
 
-static void constants_text(const struct constants *c, struct str *out)
+static void constants_text(const struct scored *tables, size_t n, const struct constants *c,
+                           struct str *out)
 {
     str_addf(out, "constants %s: ", c->name);
-    held_out_say(&c->held_out, NULL, out);
+    held_out_say(&c->held_out, device_told(tables, n, &c->held_out), out);
     str_addc(out, '\n');
 }
 
@@ -269,7 +288,7 @@ int cmd_score_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     if (opt_bool(v, "json"))
         print_json(tables, n, c, &out);
     else
-        constants_text(c, &out);
+        constants_text(tables, n, c, &out);
     for (size_t i = 0; i < n && !opt_bool(v, "json"); i++)
         print_text(&tables[i].score, &out);
     rc = cmd_print(&out, err);
