@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,28 +320,53 @@ static int open_temporary(struct file_pub *p, struct err *err)
                    p->path);
 }
 
-/* Tells whether the path names an open descriptor of this process, which may refer to a plain
- * file. */
-static bool names_descriptor(const char *path)
+/* Returns the descriptor of this process that a path names, which may refer to a plain file;
+ * -1: it names none. */
+static int descriptor_named(const char *path)
 {
-    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 ||
-           strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0)
+        return strcmp(path, "/dev/stdout") == 0 ? STDOUT_FILENO : STDERR_FILENO;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        size_t n = strlen(folders[i]);
+        if (strncmp(path, folders[i], n) != 0 || !path[n] ||
+            path[n + strspn(path + n, "0123456789")])
+            continue;
+        long fd = strtol(path + n, NULL, 10);
+        return fd > INT_MAX ? INT_MAX : (int)fd;
+    }
+    return -1;
 }
+
+bool file_is_descriptor(const char *path) { return descriptor_named(path) >= 0; }
 
 /* Tells whether the path leads to something that must be written to and not replaced: /dev/null,
  * /dev/stdout, a pipe. */
 static bool leads_to_device(const char *path)
 {
     struct stat st;
-    return names_descriptor(path) ||
+    return file_is_descriptor(path) ||
            (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
+/* Opens what is written to directly. A descriptor is duplicated, so that what is written to it
+ * before and afterwards stays beside. O_NONBLOCK keeps open from waiting for a pipe's reader, and
+ * counts for nothing else. */
 static int open_device(struct file_pub *p, struct err *err)
 {
-    /* O_APPEND keeps the output printed before */
-    p->fd = open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    return p->fd < 0 ? fail(err, "open", p->path) : 0;
+    int flags, own = descriptor_named(p->path);
+    if (own >= 0) {
+        p->fd = fcntl(own, F_DUPFD_CLOEXEC, 0);
+        return p->fd < 0 ? fail(err, "open", p->path) : 0;
+    }
+    p->fd = open(p->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+    if (p->fd < 0 && errno == ENXIO)
+        return err_set(err, ERR_IO, "cannot open '%s': nobody reads from it", p->path);
+    if (p->fd < 0)
+        return fail(err, "open", p->path);
+    if ((flags = fcntl(p->fd, F_GETFL)) < 0 || fcntl(p->fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        return fail(err, "open", p->path);
+    return 0;
 }
 
 int file_pub_open(struct file_pub *p, const char *path, struct err *err)

@@ -6,7 +6,8 @@
  * folder fails, the new content is in place, and the error says that it may not survive a power
  * cut.) A symbolic link is replaced, not followed. Two kinds of path are written to directly and
  * never replaced: one that leads to a device or a pipe (/dev/null), and one that names a descriptor
- * (/dev/stdout). A shared file system must provide atomic rename and exclusive create, and no more.
+ * (/dev/stdout). A pipe that nobody reads from is an error, and not waited for. A shared file
+ * system must provide atomic rename and exclusive create, and no more.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
@@ -25,6 +26,9 @@
  * max_bytes. */
 int file_read(const char *path, int64_t max_bytes, struct str *out, struct err *err);
 bool file_exists(const char *path);
+/* Tells whether the path names a descriptor of this process (/dev/stdout, /dev/fd/3), which may
+ * lead to a plain file. */
+bool file_is_descriptor(const char *path);
 /* Tells whether the path exists on a read-only file system. */
 bool file_is_read_only(const char *path);
 /* Returns the number of bytes that are free for an ordinary user on the path's disk, -1 if that is

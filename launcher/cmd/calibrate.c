@@ -58,10 +58,12 @@ static void list_constants(struct str *out)
 static int set_write(const struct constants *c, const char *path, struct err *err)
 {
     struct str out = STR_INIT;
+    char place[LIMIT_PATH_BYTES];
     int rc;
     constants_format(c, &out);
     if ((rc = str_check(&out, err)) == 0)
-        rc = path ? file_publish(path, out.p, out.len, err) : cmd_print(&out, err);
+        rc = path ? file_publish(cmd_output_place(path, place), out.p, out.len, err)
+                  : cmd_print(&out, err);
     str_release(&out);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/opt.h"
 #include "base/settings.h"
 #include "base/str.h"
@@ -62,9 +63,14 @@ int cmd_print(const struct str *text, struct err *err);
 int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
               struct err *err);
 
-/* Checks, before any work, that the file `output` can be created: ERR_IO if not. `option` names its
- * option in the error. An output of NULL passes. */
+/* Checks, before any work, that the file `output` can be written: ERR_IO if not. To see that, it
+ * opens the output as file_pub_open() does, and leaves nothing. ERR_USAGE: there is a folder, a
+ * named pipe or another thing that is neither a file nor a device such as /dev/stdout. `option`
+ * names its option in the error. An output of NULL passes. */
 int cmd_output_check(const char *option, const char *output, struct err *err);
+/* Returns the file that `output` leads to by symbolic links, which publishing would replace: in
+ * `place`, or `output` itself. It need not exist. */
+const char *cmd_output_place(const char *output, char place[LIMIT_PATH_BYTES]);
 /* Prints on stderr how many rows are done, every few seconds once the work has lasted a while. It
  * is the `tell` of struct told_rows; `progress` is a struct progress. */
 void cmd_rows_tell(void *progress, int64_t done, int64_t all);

@@ -3,18 +3,15 @@
 #include "launcher/cmd/cmd.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "autotune/table.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/program.h"
@@ -35,59 +32,6 @@ extern char **environ;
 int cmd_print(const struct str *text, struct err *err)
 {
     return program_print(text, err);
-}
-
-/* Finds the file that an input names, with or without ":N" after it. */
-static bool input_find(const char *input, struct stat *out)
-{
-    char file[LIMIT_PATH_BYTES];
-    const char *colon = strrchr(input, ':');
-    if (stat(input, out) == 0 || !colon)
-        return stat(input, out) == 0;
-    snprintf(file, sizeof file, "%.*s", (int)(colon - input), input);
-    return stat(file, out) == 0;
-}
-
-int cmd_spare(const char *option, const char *output, const char *const *inputs, size_t n,
-              struct err *err)
-{
-    struct stat to, from;
-    if (output && strcmp(output, "-") == 0)
-        return err_set(err, ERR_USAGE,
-                       "%s -: it takes a file, and - stands for none here: give its name (./- for "
-                       "one that is named so)", option);
-    if (!output || stat(output, &to) < 0)
-        return 0;
-    for (size_t i = 0; i < n; i++)
-        if (inputs[i] && input_find(inputs[i], &from) && from.st_dev == to.st_dev &&
-            from.st_ino == to.st_ino)
-            return err_set(err, ERR_USAGE,
-                           "%s '%s' would write over what is read as '%s': give another file",
-                           option, output, inputs[i]);
-    return 0;
-}
-
-int cmd_output_check(const char *option, const char *output, struct err *err)
-{
-    char dir[LIMIT_PATH_BYTES];
-    const char *slash = output ? strrchr(output, '/') : NULL;
-    struct stat st;
-    if (!output)
-        return 0;
-    snprintf(dir, sizeof dir, "%.*s",
-             slash == output ? 1
-             : slash         ? (int)(slash - output)
-                             : 1,
-             slash ? output : ".");
-    if (!*output)
-        return err_set(err, ERR_USAGE, "%s is empty: give a file", option);
-    if (stat(output, &st) == 0 && S_ISDIR(st.st_mode))
-        return err_set(err, ERR_USAGE, "%s '%s' is a folder: give a file", option, output);
-    if (access(dir, W_OK) < 0)
-        return err_set_errno(err, ERR_IO, "cannot write %s '%s'", option, output);
-    if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return err_set(err, ERR_IO, "cannot write %s '%s': '%s' is no folder", option, output, dir);
-    return 0;
 }
 
 /* Work that takes less than this time shows no progress. */

@@ -240,6 +240,7 @@ static int chosen_write(const struct opt_values *v, const struct request *r, str
                         struct err *err)
 {
     const char *output = opt_text(v, "output");
+    char place[LIMIT_PATH_BYTES];
     int rc;
     if (!output && !r->adapter)
         return 0;
@@ -248,7 +249,7 @@ static int chosen_write(const struct opt_values *v, const struct request *r, str
         return rc;
     if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->chosen, err)) < 0)
         return rc;
-    return output ? plan_save(&a->chosen, output, err) : 0;
+    return output ? plan_save(&a->chosen, cmd_output_place(output, place), err) : 0;
 }
 
 static int plan_make(const struct opt_values *v, const struct request *r, struct planner *p,

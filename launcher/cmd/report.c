@@ -50,10 +50,11 @@ static int page_publish(struct store *db, const struct report_scope *scope,
                         const struct report_numbers *n, const char *path, struct err *err)
 {
     struct str page = STR_INIT;
+    char place[LIMIT_PATH_BYTES];
     int rc;
     if ((rc = report_html(db, scope, n, &page, err)) < 0)
         goto out;
-    if ((rc = file_publish(path, page.p, page.len, err)) < 0)
+    if ((rc = file_publish(cmd_output_place(path, place), page.p, page.len, err)) < 0)
         goto out;
     fprintf(stderr, "report: %s\n", path);
 out:

@@ -45,13 +45,15 @@ static int profile_save(const struct opt_values *v, const struct cluster *c, str
 {
     struct str text = STR_INIT;
     struct json_out o;
+    char place[LIMIT_PATH_BYTES];
     int rc;
     json_out_init(&o, &text, 2);
     cluster_write(c, &o, NULL);
     str_addc(&text, '\n');
     if ((rc = str_check(&text, err)) < 0)
         goto out;
-    if ((rc = file_publish(opt_text(v, "out"), text.p, text.len, err)) < 0)
+    if ((rc = file_publish(cmd_output_place(opt_text(v, "out"), place), text.p, text.len,
+                           err)) < 0)
         goto out;
     tell(v, c, told);
 out:

@@ -487,7 +487,8 @@ static int winner_save(const struct tune *t, const struct plan *winner, const ch
                        const struct opt_values *v, struct err *err)
 {
     struct err unsaid = {0};
-    int rc = plan_save(winner, path, err);
+    char place[LIMIT_PATH_BYTES];
+    int rc = plan_save(winner, cmd_output_place(path, place), err);
     if (rc < 0)
         tune_print(t, winner, NULL, v, &unsaid);
     return rc;

@@ -401,6 +401,18 @@ static void devices_stay(void **state)
     assert_true(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
 }
 
+/* A pipe without a reader is not waited for, which could last for ever. */
+static void pipe_without_reader(void **state)
+{
+    const char *path = in_scratch("pipe");
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_publish(path, "one", 3, &err), ERR_IO);
+    assert_non_null(strstr(err.text, "nobody reads from it"));
+    assert_int_equal(count_entries(scratch), 1);
+}
+
 /* Standard output may lead to a plain file: as root a rename would put another in the place of the
  * link /dev/stdout. */
 static void own_descriptors_stay(void **state)
@@ -413,9 +425,11 @@ static void own_descriptors_stay(void **state)
     assert_int_equal(write(fd, "first ", 6), 6);
     snprintf(path, sizeof path, "/dev/fd/%d", fd);
     assert_int_equal(file_publish(path, "second", 6, &err), 0);
+    assert_int_equal(write(fd, " third", 6), 6);
     assert_int_equal(close(fd), 0);
     assert_int_equal(file_read(in_scratch("out"), 64, &text, &err), 0);
-    assert_string_equal(text.p, "first second");
+    assert_string_equal(text.p, "first second third");
+    assert_int_equal(file_publish("/dev/fd/12345", "none", 4, &err), ERR_IO);
     assert_int_equal(count_entries(scratch), 1);
     str_release(&text);
 }
@@ -431,6 +445,7 @@ int main(void)
         IN_SCRATCH(publish_bad_targets),
         IN_SCRATCH(temporary_of_somebody_else),
         IN_SCRATCH(devices_stay),
+        IN_SCRATCH(pipe_without_reader),
         IN_SCRATCH(own_descriptors_stay),
         IN_SCRATCH(publish_folder),
         IN_SCRATCH(make_folders),
