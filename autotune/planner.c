@@ -413,6 +413,7 @@ int planner_plan(const struct planner *p, const struct planned *planned, struct 
                          .predicted_step_s = planned->step.seconds,
                          .predicted_at = clock_wall_s(),
                          .predicted_bytes = (int64_t)planned->footprint.total,
+                         .limit_bytes = (int64_t)planner_limit_bytes(p),
                          .encoder_bytes = p->ask.encoder_bytes,
                          .model_hash = model_hash(&p->model)};
     snprintf(out->model, sizeof out->model, "%s", p->model.name);

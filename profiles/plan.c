@@ -80,6 +80,8 @@ static const struct json_field predicted_fields[] = {
     {"at", JSON_NUM, AT(predicted_at), .min = 0, .max = 1e12,
      .help = "when it was predicted, UTC s"},
     {"bytes", JSON_INT, AT(predicted_bytes), .min = 0, .max = 0x1p50, .help = "of a rank"},
+    {"limit_bytes", JSON_INT, AT(limit_bytes), .optional = true, .min = 0, .max = 0x1p50,
+     .help = "that its GPU could hold; 0: not recorded"},
 };
 #undef AT
 
@@ -311,7 +313,7 @@ void plan_write(const struct plan *p, struct json_out *o)
         json_put_text(o, "peak_source", p->peak_source);
     planned_write(p, o);
     json_obj_begin(o, "predicted");
-    field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields), p);
+    field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields) - !(p->limit_bytes > 0), p);
     json_obj_end(o);
     terms_write(p, o);
     json_put_num(o, "measured_step_s", p->measured_step_s);

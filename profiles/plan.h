@@ -26,6 +26,7 @@ struct plan {
     char peak_source[LIMIT_NAME_BYTES];
     double predicted_step_s, predicted_at; /* UTC s; 0 when the plan is written by hand */
     int64_t predicted_bytes;    /* peak per rank */
+    int64_t limit_bytes;        /* that a GPU could hold when it was predicted; 0: not recorded */
     int64_t encoder_bytes;      /* of them, those of frozen encoders; 0: none was named */
     double measured_step_s;     /* of the winning trial; 0 if never measured */
     /* The trial had this many replicas, and the contribution of the others is predicted; 0: it ran

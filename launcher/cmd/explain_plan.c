@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "db/store.h"
+#include "profiles/catalog.h"
 
 /* Holds the plan to explain and, if has_other, the layout to compare it with. Both are for the same
  * number of GPUs. */
@@ -380,17 +381,83 @@ static int measured_read(const struct cmd_env *env, struct explanation *x, struc
     return rc;
 }
 
-/* Warns if the plan was predicted by other constants, another cluster or another reel than those
- * that explain it now. */
+/* ---- what has changed since the plan was made ---- */
+
+static bool differs(double then, double now)
+{ return then > 0 && fabs(now - then) > 1e-6 * then; }
+
+/* Adds the plan's bytes and its GPU's limit, as "68.2 GiB of 72.0 GiB". A limit of 0 is not
+ * known. */
+static void held_add(double bytes, double limit, struct str *out)
+{
+    char text[32];
+    str_add(out, num_format_bytes((int64_t)bytes, text, sizeof text));
+    if (limit > 0)
+        str_addf(out, " of %s", num_format_bytes((int64_t)limit, text, sizeof text));
+}
+
+/* Adds what of the prediction is another now. Measurements have corrected the predictions of a plan
+ * that has trials, so nothing is added for one. */
+static void changes_add(const struct explanation *x, struct str *out)
+{
+    const struct plan *p = &x->plan;
+    const struct planned *now = &x->one.planned;
+    double limit = planner_limit_bytes(x->planner);
+    if (p->predicted_at <= 0 || p->predicted_step_s <= 0 || p->n_evidence > 0)
+        return;
+    if (differs(p->predicted_step_s, now->step.seconds))
+        str_addf(out, "%.4g s a step were predicted, and now it is %.4g s", p->predicted_step_s,
+                 now->step.seconds);
+    if (!differs((double)p->predicted_bytes, now->footprint.total) &&
+        !differs((double)p->limit_bytes, limit))
+        return;
+    str_addf(out, "%sa GPU was predicted to hold ", out->len ? ", and " : "");
+    held_add((double)p->predicted_bytes, (double)p->limit_bytes, out);
+    str_add(out, ", and now it is ");
+    held_add(now->footprint.total, limit, out);
+}
+
+/* Adds what can have changed: the inputs that are files, or else reel itself, which the compiled-in
+ * ones are part of. The model is not among them, because its hash was checked. */
+static void causes_add(const struct plan *p, struct str *out)
+{
+    const struct { const char *what, *name; } inputs[] = {
+        {"constants", p->constants}, {"cluster", p->cluster}, {"stack", p->stack}};
+    for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
+        if (catalog_is_path(inputs[i].name))
+            str_addf(out, "%sits %s (%s)", out->len ? ", " : "", inputs[i].what, inputs[i].name);
+    str_addf(out, "%sreel itself", out->len ? " or " : "");
+}
+
+/* Warns if what the plan predicted is not what its inputs predict now. */
 static void change_tell(const struct explanation *x, const char *path)
 {
-    double then = x->plan.predicted_step_s, now = x->one.planned.step.seconds;
-    if (then > 0 && x->plan.predicted_at > 0 && x->plan.n_evidence == 0 &&
-        fabs(now - then) > 1e-6 * then)
-        log_msg(LOG_WARN,
-                "%s: %.4g s a step were predicted, and now it is %.4g s: its constants, its "
-                "cluster or reel have changed since: 'reel plan -o' makes it anew",
-                path, then, now);
+    struct str changes = STR_INIT, causes = STR_INIT;
+    changes_add(x, &changes);
+    causes_add(&x->plan, &causes);
+    if (changes.len && causes.len)
+        log_msg(LOG_WARN, "%s: %s: what has changed since is %s: 'reel plan -o' makes it anew",
+                path, changes.p, causes.p);
+    str_release(&changes);
+    str_release(&causes);
+}
+
+/* Warns if the plan is more likely not to fit than to fit, and says whether that was so when it was
+ * made. */
+static void fit_tell(const struct explanation *x, const char *path)
+{
+    double limit = planner_limit_bytes(x->planner), then = (double)x->plan.limit_bytes;
+    struct str held = STR_INIT;
+    if (x->one.planned.footprint.total <= limit)
+        return;
+    held_add(x->one.planned.footprint.total, limit, &held);
+    if (held.len)
+        log_msg(LOG_WARN, "%s: the plan %s: its fullest GPU holds %s (it fits with probability "
+                "%.2g)", path,
+                then > 0 && (double)x->plan.predicted_bytes <= then ? "no longer fits"
+                                                                    : "does not fit",
+                held.p, x->one.planned.p_fits);
+    str_release(&held);
 }
 
 static int explain(const struct cmd_env *env, struct explanation *x, const char *path,
@@ -407,6 +474,7 @@ static int explain(const struct cmd_env *env, struct explanation *x, const char 
     if ((rc = planner_explain(x->planner, &x->plan.layout, &x->one, err)) < 0)
         return err_context(err, "%s", path);
     change_tell(x, path);
+    fit_tell(x, path);
     if (against && (rc = other_explain(x, against, err)) < 0)
         return rc;
     if (json)
