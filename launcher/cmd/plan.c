@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
 
@@ -234,6 +235,21 @@ static int given_say(const struct planner *p, const struct layout *given, struct
 
 /* ---- the command ---- */
 
+/* Warns if the layout of --layout, which -o and --export hand out as it was given, fits with a
+ * lower probability than --fits asks of the others. */
+static void misfit_tell(const struct planner *p, const struct planned *chosen)
+{
+    char needs[32], has[32];
+    if (chosen->p_fits >= p->ask.fits)
+        return;
+    log_msg(LOG_WARN,
+            "the layout of --layout %s: it needs %s of the %s that a GPU can hold, and fits with "
+            "probability %.2g (--fits %.3g)", chosen->p_fits < 0.5 ? "does not fit" : "may not fit",
+            num_format_bytes((int64_t)chosen->footprint.total, needs, sizeof needs),
+            num_format_bytes((int64_t)planner_limit_bytes(p), has, sizeof has), chosen->p_fits,
+            p->ask.fits);
+}
+
 /* Makes the plan for -o and --export, from the layout of --layout or else from the best one, and
  * saves it for -o. */
 static int chosen_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
@@ -245,6 +261,7 @@ static int chosen_write(const struct opt_values *v, const struct request *r, str
     if (!output && !r->adapter)
         return 0;
     const struct planned *chosen = &a->items[a->given ? a->given_at : 0];
+    misfit_tell(a->planner, chosen);
     if ((rc = planner_plan(a->planner, chosen, &a->chosen, err)) < 0)
         return rc;
     if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->chosen, err)) < 0)
