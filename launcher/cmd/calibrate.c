@@ -182,6 +182,17 @@ out:
     return rc;
 }
 
+/* Refuses options that say what a probe measures if there is none. */
+static int options_check(const struct opt_values *v, struct err *err)
+{
+    static const char *const probed[] = {"cluster", "seq", "dtype"};
+    for (size_t i = 0; i < ARRAY_LEN(probed); i++)
+        if (opt_given(v, probed[i]) && !opt_given(v, "probe"))
+            return err_set(err, ERR_USAGE, "--%s is about what is measured here: give --probe too",
+                           probed[i]);
+    return 0;
+}
+
 static int fit(const struct opt_values *v, const struct cmd_env *env, const char *const *paths,
                struct table *tables, size_t n, struct constants *c, struct err *err)
 {
@@ -233,6 +244,8 @@ int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct er
     int rc;
     if (!c || !tables) {
         rc = err_set(err, ERR_NOMEM, "out of memory for %zu tables", n);
+    } else if ((rc = options_check(v, err)) < 0) {
+        goto out;
     } else if (opt_bool(v, "list")) {
         list_constants(&list);
         rc = cmd_print(&list, err);
@@ -242,6 +255,7 @@ int cmd_calibrate_run(const struct opt_values *v, struct cmd_env *env, struct er
     } else {
         rc = fit(v, env, paths, tables, n, c, err);
     }
+out:
     for (size_t i = 0; tables && i <= n; i++)
         table_release(&tables[i]);
     free(tables);

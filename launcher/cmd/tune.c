@@ -53,7 +53,8 @@ static const struct opt opts[] = {
      "torchtitan, generic, or a file (reel.adapter/1)"},
     {"export", 0, OPT_TEXT, "ADAPTER", "tell the winner in this trainer's flags too (default: "
      "those of --adapter)"},
-    {"dtype", 0, OPT_ENUM, "NAME", "with --adapter: of activations", .fallback = "bf16",
+    {"dtype", 0, OPT_ENUM, "NAME",
+     "with MODEL: of activations (default: f32, and bf16 with --adapter)",
      .choices = (const char *const[]){"bf16", "f32", NULL}},
     {"scale-down", 0, OPT_INT, "DP",
      "with --cluster: trials run no more than DP replicas, with as few samples; what the others "
@@ -124,6 +125,10 @@ static int ranks_parse(const char *text, struct inputs *in, struct err *err)
             return err_set(err, ERR_USAGE, "%s", why.text);
         if (in->ranks[in->n_ranks] < 1 || in->ranks[in->n_ranks] > 4096)
             return err_set(err, ERR_USAGE, "--ranks is '%s': give numbers from 1 to 4096", text);
+        for (size_t i = 0; i < in->n_ranks; i++)
+            if (in->ranks[i] == in->ranks[in->n_ranks])
+                return err_set(err, ERR_USAGE, "--ranks is '%s': %lld is given twice: give it once",
+                               text, (long long)in->ranks[i]);
         in->n_ranks++;
         p += n;
         if (!*p)
@@ -197,8 +202,9 @@ static int run_from_options(const struct opt_values *v, const char *model, struc
                                              (long long)(in->seq.w * m->patch_w));
     if (!run->stages[0].data)
         return err_set(err, ERR_NOMEM, "out of memory");
-    if (in->other.adapter) /* run_check has the rules of reel-train only */
+    if (in->other.adapter || opt_given(v, "dtype"))
         run->dtype = opt_enum(v, "dtype") == 1 ? DTYPE_F32 : DTYPE_BF16;
+    /* run_check has the rules of reel-train only */
     return in->other.adapter ? 0 : run_check(run, "options", err);
 }
 
@@ -234,7 +240,8 @@ static int cluster_check(const struct inputs *in, struct err *err)
 /* Refuses options that contradict each other. */
 static int options_check(const struct opt_values *v, struct err *err)
 {
-    static const char *const described[] = {"stack", "scale-down"};
+    static const char *const described[] = {"stack", "scale-down"},
+                      *const submitted[] = {"partition", "account", "qos"};
     if (opt_given(v, "nodes") && opt_bool(v, "dry-run") && !opt_given(v, "cluster"))
         return err_set(err, ERR_USAGE, "--dry-run predicts from rates measured here, which say "
                        "nothing of the nodes that --nodes takes: leave --nodes out, give "
@@ -249,6 +256,10 @@ static int options_check(const struct opt_values *v, struct err *err)
         if (opt_given(v, described[i]) && !opt_given(v, "cluster"))
             return err_set(err, ERR_USAGE, "--%s is about a cluster that is described: give "
                            "--cluster too", described[i]);
+    for (size_t i = 0; i < ARRAY_LEN(submitted); i++) /* a setting counts for those who submit */
+        if (opt_typed(v, submitted[i]) && !opt_given(v, "nodes"))
+            return err_set(err, ERR_USAGE, "--%s is about a job that is submitted: give --nodes "
+                           "too", submitted[i]);
     return 0;
 }
 
@@ -264,9 +275,10 @@ static int inputs_load(const struct opt_values *v, const char *home, struct inpu
         return rc;
     if ((n >= 1) == (path != NULL))
         return err_set(err, ERR_USAGE, "give a MODEL or --run RUN.json, one of them");
-    if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data")))
-        return err_set(err, ERR_USAGE,
-                       "--seq, --gbs and --data describe a MODEL: with --run they are the file's");
+    if (path && (opt_given(v, "seq") || opt_given(v, "gbs") || opt_given(v, "data") ||
+                 opt_given(v, "dtype")))
+        return err_set(err, ERR_USAGE, "--seq, --gbs, --data and --dtype describe a MODEL: with "
+                       "--run they are the file's");
     if ((rc = options_check(v, err)) < 0)
         return rc;
     bool one = opt_given(v, "layout");
