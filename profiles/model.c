@@ -415,6 +415,10 @@ int seq_parse(const char *text, const char *what, struct seq *out, struct err *e
                        "%s is '%s': give tokens as one number (8192) or as frames x height x width "
                        "(32x16x16), 1 to %d in all",
                        what, text, INT32_MAX);
+    if (s.t > SEQ_SIDE_MAX || s.h > SEQ_SIDE_MAX)
+        return err_set(err, ERR_INPUT,
+                       "%s is '%s': give at most %d frames and as many rows (height)", what, text,
+                       SEQ_SIDE_MAX);
     *out = s;
     return 0;
 }

@@ -112,6 +112,7 @@ size_t model_names(const char *const **names);
 /* Holds a sample's extent in tokens (after patching): frames x height x width. `--seq 8192` means
  * {1, 1, 8192}; `--seq 5x8x8` means {5, 8, 8}. */
 struct seq { int64_t t, h, w; };
+enum { SEQ_SIDE_MAX = 1 << 20 }; /* frames or rows; the columns have no limit of their own */
 static inline int64_t seq_tokens(struct seq s) { return s.t * s.h * s.w; }
 /* Returns the tokens of the longest segment of spatial or temporal attention: a frame, or one place
  * over all frames. */

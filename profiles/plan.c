@@ -71,8 +71,8 @@ static const struct json_field top_fields[] = {
 #undef AT
 #define AT(field) offsetof(struct plan, field)
 static const struct json_field seq_fields[] = {
-    {"t", JSON_INT, AT(seq.t), .min = 1, .max = 1 << 20, .help = "frames"},
-    {"h", JSON_INT, AT(seq.h), .min = 1, .max = 1 << 20, .help = "rows"},
+    {"t", JSON_INT, AT(seq.t), .min = 1, .max = SEQ_SIDE_MAX, .help = "frames"},
+    {"h", JSON_INT, AT(seq.h), .min = 1, .max = SEQ_SIDE_MAX, .help = "rows"},
     {"w", JSON_INT, AT(seq.w), .min = 1, .max = INT32_MAX, .help = "columns"},
 };
 static const struct json_field predicted_fields[] = {
@@ -328,10 +328,12 @@ void plan_write(const struct plan *p, struct json_out *o)
     json_obj_end(o);
 }
 
+/* Loads the text again before it is written, so that there is no file that loading refuses. */
 int plan_save(const struct plan *p, const char *path, struct err *err)
 {
     struct str s = STR_INIT;
     struct json_out o;
+    struct plan again;
     int rc;
     if ((rc = plan_check(p, path, err)) < 0)
         return rc;
@@ -339,6 +341,8 @@ int plan_save(const struct plan *p, const char *path, struct err *err)
     plan_write(p, &o);
     str_addc(&s, '\n');
     if ((rc = str_check(&s, err)) < 0)
+        goto out;
+    if ((rc = plan_parse(s.p, s.len, path, &again, err)) < 0)
         goto out;
     rc = file_publish(path, s.p, s.len, err);
 out:

@@ -24,7 +24,7 @@ static struct trial_result trial_of(const struct trial_case *c, const char *dir)
     struct sched *s;
     struct err err;
     struct str text = STR_INIT;
-    struct plan plan = {.layout = layout_default(), .seq = {1, 1, 8192}, .gbs = 8};
+    struct plan plan = {.layout = layout_default(), .model = "llama", .seq = {1, 1, 8192}, .gbs = 8};
     plan.layout.dp = 2, plan.layout.zero = 0;
     str_addf(&text, "#!/bin/sh\nd=%s\n%s\n", dir, c->script);
     assert_ok(file_mkdirs(dir, &err), &err);

@@ -122,6 +122,11 @@ static void save_refused(void **state)
     p = full_plan();
     p.predicted_step_s = 0.0 / 0.0;
     assert_fails(plan_save(&p, in_scratch("plan.json"), &err), ERR_INPUT, &err, "the terms add up");
+    p = full_plan(); /* what loading would refuse is not written */
+    p.seq.t = SEQ_SIDE_MAX + 1;
+    assert_fails(plan_save(&p, in_scratch("plan.json"), &err), ERR_INPUT, &err,
+                 "seq.t is 1048577: give an integer from 1 to 1048576");
+    assert_false(file_exists(in_scratch("plan.json")));
 }
 
 int main(void)
