@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/simd_kind.h"
 #include "base/spawn.h"
 #include "launcher/cmd/build.h"
@@ -177,6 +176,8 @@ static int plan_take(const char *path, struct run *run, struct plan *plan, struc
     if (plan->gbs != run->stages[0].gbs)
         return err_set(err, ERR_INPUT, "%s: gbs is %lld, the run's is %lld: tune again", path,
                        (long long)plan->gbs, (long long)run->stages[0].gbs);
+    if ((rc = launch_plan_ours(plan, path, err)) < 0)
+        return rc;
     return ranks_take(path, plan, run, err);
 }
 
@@ -635,15 +636,6 @@ out:
     return rc;
 }
 
-/* Warns if the plan was predicted for another device than the run's. */
-static void device_note(const struct run *run, const struct plan *plan, const struct sched *s)
-{
-    char differs[LAUNCH_DEVICE_BYTES];
-    launch_device_tell(run, plan, s, differs, sizeof differs);
-    if (*differs)
-        log_msg(LOG_WARN, "%s: its time and memory are not this run's", differs);
-}
-
 /* Creates the run, submits it and follows it. */
 static int run_launch(const struct opt_values *v, struct cmd_env *env, const char *path,
                       const struct run *run, const struct plan *plan, struct sched *s,
@@ -689,7 +681,7 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
         goto out;
     if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
         goto out;
-    device_note(&run, &plan, s);
+    launch_differs_note(&run, &plan, s);
     rc = run_launch(v, env, operands[0], &run, &plan, s, err);
 out:
     sched_close(s);

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include "autotune/memory.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "launcher/machine/driver.h"
 #include "profiles/saved.h"
+#include "profiles/stack.h"
 
 /* Holds numbers of bytes; 0: unknown. */
 struct budget {
@@ -38,7 +40,9 @@ static double space_free(const char *dir)
 static void budget_make(const struct launch_dry *d, struct budget *b)
 {
     const struct run *run = d->run;
-    struct held_spec spec = {.model = &run->model, .seq = d->plan->seq, .gbs = d->plan->gbs,
+    struct seq seq = d->plan->seq;
+    run_stage_seq(run, 0, NULL, &seq, NULL); /* the plan may be for other samples */
+    struct held_spec spec = {.model = &run->model, .seq = seq, .gbs = d->plan->gbs,
                              .dtype = run->dtype, .ema = run->adamw.ema_decay > 0,
                              .finetune = &run->finetune,
                              .moments_bf16 = run->moments == MOMENTS_BF16,
@@ -88,7 +92,15 @@ static void text_job(const struct launch_dry *d, const struct sched_partition *p
         str_addf(out, ", no time limit\n");
 }
 
-/* ---- the device of the plan ---- */
+/* ---- what the plan was predicted for ---- */
+
+/* Says in a sentence each how the run differs from what its plan was predicted for; "": it does
+ * not. */
+enum differs { OF_DEVICE, OF_DTYPE, OF_SEQ, OF_STACK, DIFFERS };
+enum { DIFFERS_BYTES = 512 };
+struct differences { char of[DIFFERS][DIFFERS_BYTES]; };
+static const char *const differs_keys[DIFFERS] = {"device_differs", "dtype_differs", "seq_differs",
+                                                  "stack_differs"};
 
 /* Tells whether a device is compiled in. Another may be one of these by a name of the user's. */
 static bool device_known(const char *device)
@@ -117,32 +129,69 @@ static void other_gpu(const char *planned, char *out, size_t size)
     driver_release(&d);
 }
 
-void launch_device_tell(const struct run *run, const struct plan *plan, const struct sched *s,
-                        char *out, size_t size)
+/* Tells CPUs from GPUs, and on this machine, if that runs the job, one GPU from another. */
+static void device_differs(const struct run *run, const struct plan *plan, const struct sched *s,
+                           char out[DIFFERS_BYTES])
 {
     char here[LIMIT_NAME_BYTES] = "";
     bool cpus = strcmp(plan->device, "cpu") == 0, gpus = run->resources.gpus_per_node > 0;
-    *out = '\0';
     if (!*plan->device)
         return;
     if (gpus && !cpus && strcmp(s->ops->kind, "local") == 0)
         other_gpu(plan->device, here, sizeof here);
     if (cpus == gpus)
-        snprintf(out, size, "the plan was predicted for %s, and the run trains on %s "
+        snprintf(out, DIFFERS_BYTES, "the plan was predicted for %s, and the run trains on %s "
                  "(resources.gpus_per_node is %lld)", plan->device, gpus ? "GPUs" : "CPUs",
                  (long long)run->resources.gpus_per_node);
     else if (*here)
-        snprintf(out, size, "the plan was predicted for %s, and this machine has %s", plan->device,
-                 here);
+        snprintf(out, DIFFERS_BYTES, "the plan was predicted for %s, and this machine has %s",
+                 plan->device, here);
 }
 
-static void text_device(const struct launch_dry *d, const struct sched *s, struct str *out)
+/* Compares the tokens of the plan with those of the first stage, unless that has a plan of its
+ * own. */
+static void seq_differs(const struct run *run, const struct plan *plan, char out[DIFFERS_BYTES])
 {
-    char differs[LAUNCH_DEVICE_BYTES];
-    launch_device_tell(d->run, d->plan, s, differs, sizeof differs);
-    if (*differs)
-        str_addf(out, "device: %s: its time and memory are not this run's\n", differs);
-    else if (*d->plan->device && d->plan->predicted_step_s > 0)
+    struct seq seq;
+    if (!run->stages[0].plan && run_stage_seq(run, 0, NULL, &seq, NULL) == 0 &&
+        seq_tokens(seq) != seq_tokens(plan->seq))
+        snprintf(out, DIFFERS_BYTES, "the plan is for samples of %lld tokens, and the run's have "
+                 "%lld", (long long)seq_tokens(plan->seq), (long long)seq_tokens(seq));
+}
+
+static void differences_find(const struct run *run, const struct plan *plan, const struct sched *s,
+                             struct differences *d)
+{
+    struct stack stack;
+    memset(d, 0, sizeof *d);
+    device_differs(run, plan, s, d->of[OF_DEVICE]);
+    if (plan->dtype != run->dtype)
+        snprintf(d->of[OF_DTYPE], DIFFERS_BYTES, "the plan is for %s, and the run's "
+                 "numerics.dtype is %s", dtype_names[plan->dtype],
+                 dtype_names[run->dtype]);
+    seq_differs(run, plan, d->of[OF_SEQ]);
+    if (*plan->stack && stack_load(plan->stack, &stack, NULL) == 0 && stack.kind != STACK_REEL)
+        snprintf(d->of[OF_STACK], DIFFERS_BYTES, "the plan was predicted for the stack %s, and "
+                 "the run trains with reel's own", stack.name);
+}
+
+void launch_differs_note(const struct run *run, const struct plan *plan, const struct sched *s)
+{
+    struct differences d;
+    differences_find(run, plan, s, &d);
+    for (int i = 0; i < DIFFERS; i++)
+        if (*d.of[i])
+            log_msg(LOG_WARN, "%s: its time and memory are not this run's", d.of[i]);
+}
+
+static void text_differs(const struct launch_dry *d, const struct differences *differs,
+                         struct str *out)
+{
+    for (int i = 0; i < DIFFERS; i++)
+        if (*differs->of[i])
+            str_addf(out, "%.*s: %s: its time and memory are not this run's\n",
+                     (int)strcspn(differs_keys[i], "_"), differs_keys[i], differs->of[i]);
+    if (!*differs->of[OF_DEVICE] && *d->plan->device && d->plan->predicted_step_s > 0)
         str_addf(out, "device: the plan was predicted for %s\n", d->plan->device);
 }
 
@@ -165,7 +214,8 @@ static void text_memory(const struct launch_dry *d, const struct budget *b, stru
 }
 
 static void dry_text(const struct launch_dry *d, const struct sched_partition *p,
-                     const struct sched *s, const struct budget *b, struct str *out)
+                     const struct sched *s, const struct budget *b,
+                     const struct differences *differs, struct str *out)
 {
     struct str layout = STR_INIT;
     layout_format(&d->plan->layout, &layout);
@@ -176,17 +226,16 @@ static void dry_text(const struct launch_dry *d, const struct sched_partition *p
     str_addf(out, "training: %s, %lld steps, layout %s\n", d->run->model.name,
              (long long)run_total_steps(d->run), layout.p ? layout.p : "");
     text_job(d, p, s->ops->kind, out);
-    text_device(d, s, out);
+    text_differs(d, differs, out);
     text_memory(d, b, out);
     str_addf(out, "script:\n%s", d->script->p ? d->script->p : "");
     str_release(&layout);
 }
 
 static void dry_json(const struct launch_dry *d, const struct sched_partition *p,
-                     const struct sched *s, const struct budget *b, struct json_out *o)
+                     const struct sched *s, const struct budget *b,
+                     const struct differences *differs, struct json_out *o)
 {
-    char differs[LAUNCH_DEVICE_BYTES];
-    launch_device_tell(d->run, d->plan, s, differs, sizeof differs);
     json_obj_begin(o, NULL);
     json_put_text(o, "schema", "reel.launch/1");
     json_put_bool(o, "dry_run", true);
@@ -198,7 +247,8 @@ static void dry_json(const struct launch_dry *d, const struct sched_partition *p
     json_put_int(o, "ranks", layout_world(&d->plan->layout));
     layout_write(&d->plan->layout, o, "layout");
     json_put_text(o, "planned_device", *d->plan->device ? d->plan->device : NULL);
-    json_put_text(o, "device_differs", *differs ? differs : NULL);
+    for (int i = 0; i < DIFFERS; i++)
+        json_put_text(o, differs_keys[i], *differs->of[i] ? differs->of[i] : NULL);
     json_put_text(o, "scheduler", s->ops->kind);
     json_put_text(o, "partition", p ? p->name : NULL);
     json_put_int(o, "nodes", d->run->resources.nodes);
@@ -218,6 +268,7 @@ int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, str
 {
     struct sched_site site;
     struct budget budget;
+    struct differences differs;
     struct str text = STR_INIT;
     struct json_out o;
     int rc = sched_describe(s, &site, err);
@@ -225,12 +276,13 @@ int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, str
         return rc;
     const struct sched_partition *p = sched_site_partition(&site, d->run->resources.partition);
     budget_make(d, &budget);
+    differences_find(d->run, d->plan, s, &differs);
     json_out_init(&o, &text, 2);
     if (json) {
-        dry_json(d, p, s, &budget, &o);
+        dry_json(d, p, s, &budget, &differs, &o);
         str_addc(&text, '\n');
     } else {
-        dry_text(d, p, s, &budget, &text);
+        dry_text(d, p, s, &budget, &differs, &text);
     }
     rc = cmd_print(&text, err);
     str_release(&text);

@@ -6,7 +6,6 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/submit/change.h"
 
-enum { LAUNCH_DEVICE_BYTES = 512 };
 struct launch_dry {
     const struct run *run; /* as it would be submitted */
     const struct plan *plan;
@@ -21,10 +20,9 @@ struct launch_dry {
 
 /* Prints text, or with json one object. */
 int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
-/* Writes how the devices of the run differ from the one that its plan was predicted for, or "". It
- * knows CPUs from GPUs, and on this machine, if that runs the job, one GPU from another. */
-void launch_device_tell(const struct run *run, const struct plan *plan, const struct sched *s,
-                        char *out, size_t size);
+/* Warns on stderr if the plan was predicted for another device, dtype, number of tokens or trainer
+ * than the run's. */
+void launch_differs_note(const struct run *run, const struct plan *plan, const struct sched *s);
 /* Returns ERR_NO if the job would certainly fail: it runs on this machine, which has less memory
  * than is planned, or the run is new and the disk has no room for one checkpoint. It reads run,
  * plan and run_dir of d. */

@@ -30,7 +30,11 @@ struct launch {
     bool wrapped;
 };
 
-/* Checks that the stages' own plans fit the run and this number of ranks. */
+/* Refuses a plan of another trainer's adapter, whose layout may mean other things. A plan of our
+ * own trainer may carry another's flags too. `from` names the plan in the error. */
+int launch_plan_ours(const struct plan *plan, const char *from, struct err *err);
+/* Checks that the stages' own plans are for our trainer, and fit the run and this number of
+ * ranks. */
 int launch_plans_check(const struct run *run, int64_t world, struct err *err);
 
 /* Creates the run's folder (run.json, plan.json, settings.json, event run_created) and binds its

@@ -12,6 +12,7 @@
 #include "launcher/state/home.h"
 #include "launcher/state/next.h"
 #include "launcher/wrap/wrap.h"
+#include "profiles/stack.h"
 
 void launch_init(struct launch *l, const char *home, const char *bin_dir, const char *run_id,
                  const struct run_budget *budget)
@@ -86,6 +87,24 @@ static int event_created(const struct launch *l, const struct run *run, struct e
     return rc;
 }
 
+/* Says whether a plan's stack is our own trainer; "": its machine was probed by that one. */
+static bool is_our_stack(const char *name)
+{
+    struct stack stack;
+    return !*name || (stack_load(name, &stack, NULL) == 0 && stack.kind == STACK_REEL);
+}
+
+int launch_plan_ours(const struct plan *plan, const char *from, struct err *err)
+{
+    if (!*plan->adapter || is_our_stack(plan->stack))
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "%s: made for another trainer (adapter %s, stack %s), and this run is of reel's "
+                   "own: give a plan that was made without --adapter or --export, or start that "
+                   "trainer by 'reel wrap'",
+                   from, plan->adapter, plan->stack);
+}
+
 static int stage_plan_load(const struct run *run, int64_t i, int64_t world, struct plan *plan,
                            struct err *err)
 {
@@ -93,6 +112,8 @@ static int stage_plan_load(const struct run *run, int64_t i, int64_t world, stru
     int rc;
     if ((rc = plan_load(from, plan, err)) < 0)
         return rc;
+    if ((rc = launch_plan_ours(plan, from, err)) < 0)
+        return err_context(err, "stages[%lld].plan", (long long)i);
     if (layout_world(&plan->layout) != world)
         return err_set(err, ERR_INPUT,
                        "stages[%lld].plan '%s' is for %lld ranks, the run has %lld: "
