@@ -205,6 +205,20 @@ static int none_can_run(const struct planner *p, const struct stream_found *foun
 static int64_t gpus_most(const struct planner *p)
 { return (p->most_nodes ? p->most_nodes : 512) * p->cluster.node.devices; }
 
+/* Says that what the frozen encoders take leaves no room on a GPU for any layout, because all
+ * layouts hold them whole. */
+static int encoders_fill(const struct planner *p, double limit, struct err *err)
+{
+    char takes[32], has[32];
+    return err_set(err, ERR_NO,
+                   "no layout of %s fits %s: the frozen encoders (--encoders) take %s of each GPU, "
+                   "which can hold %s, under every layout: give GPUs with more memory, or encode "
+                   "beforehand, so that none are beside the model",
+                   p->model.name, p->cluster.name,
+                   num_format_bytes(p->ask.encoder_bytes, takes, sizeof takes),
+                   num_format_bytes((int64_t)limit, has, sizeof has));
+}
+
 static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct stream_item *near = &found->nearest;
@@ -213,6 +227,8 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
                                  planner_limit_bytes(p));
     char needs[32], has[32], missing[32];
     struct str text = STR_INIT;
+    if ((double)p->ask.encoder_bytes + p->v[CONSTANT_PROCESS_BYTES] >= limit)
+        return encoders_fill(p, limit, err);
     layout_format(&near->layout, &text);
     int rc = err_set(err, ERR_NO,
                      "no layout of %s fits %lld GPU%s of %s: the nearest, %s, needs %s of %s, so "

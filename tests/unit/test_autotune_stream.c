@@ -269,6 +269,20 @@ static void least(void **state)
     planner_free(p);
 }
 
+/* Where encoders fill a GPU, what could make room for a model is no advice. */
+static void encoders_fill(void **state)
+{
+    struct planner *p = planner_of("dit-b", "dgx-h100:2", "reel", "16x32x32", 64);
+    struct err err;
+    (void)state;
+    p->ask.encoder_bytes = p->work.encoder_bytes = 200LL << 30;
+    assert_int_equal(planner_least(p, &err), ERR_NO);
+    assert_non_null(strstr(err.text, "the frozen encoders (--encoders) take 200 GiB of each GPU"));
+    assert_null(strstr(err.text, "nodes"));
+    assert_null(strstr(err.text, "--seq"));
+    planner_free(p);
+}
+
 /* Only our own trainer places its ranks as it is told. */
 static void other_trainers(void **state)
 {
@@ -319,7 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
-        cmocka_unit_test(processors), cmocka_unit_test(effort),
+        cmocka_unit_test(encoders_fill), cmocka_unit_test(processors), cmocka_unit_test(effort),
         cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
     };
