@@ -133,6 +133,18 @@ bool is_launcher(pid_t pid)
     return is;
 }
 
+bool is_tracker(pid_t pid)
+{
+    static const char begin[] = "from multiprocessing.resource_tracker import";
+    struct str text = STR_INIT;
+    bool is = false;
+    const char *end = proc_read(pid, "cmdline", &text) ? text.p + text.len : text.p;
+    for (const char *p = text.p; p < end && !is; p += strlen(p) + 1)
+        is = str_starts(p, begin);
+    str_release(&text);
+    return is;
+}
+
 bool is_shell(pid_t pid)
 {
     static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", NULL};

@@ -24,6 +24,10 @@ bool is_starter(pid_t pid);
  * module's name: "python -m torch.distributed.run", "python /usr/bin/torchrun". */
 bool is_launcher(pid_t pid);
 
+/* Tells whether this process cleans up for others: Python's multiprocessing starts one beside the
+ * processes that it spawns, with the environment of one of them. */
+bool is_tracker(pid_t pid);
+
 /* Tells whether this process is a shell; one that runs a script has the script's name. */
 bool is_shell(pid_t pid);
 

@@ -233,7 +233,7 @@ static void classify(struct process *list, size_t n, struct ranks_told *told)
     for (size_t i = 0; i < n; i++) {
         struct process *p = &list[i];
         const struct process *parent = find(list, n, p->parent);
-        p->first = p->numbers.len > 0 && !is_prolog(p) &&
+        p->first = p->numbers.len > 0 && !is_prolog(p) && !is_tracker(p->pid) &&
                    !(parent && is_helper(list, n, p, parent, told));
         for (size_t depth = 0; p->first && parent && depth < n;
              depth++, parent = find(list, n, parent->parent))
