@@ -95,13 +95,14 @@ static void row_add(const struct scored *s, size_t i, struct str *out)
 static int rows_write(const struct scored *tables, size_t n, const char *path, struct err *err)
 {
     struct str out = STR_INIT;
+    char place[LIMIT_PATH_BYTES];
     int rc;
     str_add(&out, "file,row,measured_s,predicted_s,bytes,p_fits,skipped\n");
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < tables[i].table.n; k++)
             row_add(&tables[i], k, &out);
     if ((rc = str_check(&out, err)) == 0)
-        rc = file_publish(path, out.p, out.len, err);
+        rc = file_publish(cmd_output_place(path, place), out.p, out.len, err);
     str_release(&out);
     return rc;
 }
