@@ -205,17 +205,23 @@ static int none_can_run(const struct planner *p, const struct stream_found *foun
 static int64_t gpus_most(const struct planner *p)
 { return (p->most_nodes ? p->most_nodes : 512) * p->cluster.node.devices; }
 
-/* Says that what the frozen encoders take leaves no room on a GPU for any layout, because all
- * layouts hold them whole. */
-static int encoders_fill(const struct planner *p, double limit, struct err *err)
+/* Refuses frozen encoders that leave no room on a GPU for any layout, because all layouts hold them
+ * whole. */
+static int encoders_check(const struct planner *p, struct err *err)
 {
-    char takes[32], has[32];
+    double limit = stream_of(p).limit_bytes;
+    if (!p->ask.encoder_bytes ||
+        (double)p->ask.encoder_bytes + p->v[CONSTANT_PROCESS_BYTES] < limit)
+        return 0;
+    char takes[32], process[32], has[32];
     return err_set(err, ERR_NO,
-                   "no layout of %s fits %s: the frozen encoders (--encoders) take %s of each GPU, "
-                   "which can hold %s, under every layout: give GPUs with more memory, or encode "
-                   "beforehand, so that none are beside the model",
+                   "no layout of %s fits %s: the frozen encoders (--encoders) take %s of each GPU "
+                   "and the process %s, under every layout, and a GPU can hold %s: give GPUs with "
+                   "more memory, or encode beforehand, so that none are beside the model",
                    p->model.name, p->cluster.name,
                    num_format_bytes(p->ask.encoder_bytes, takes, sizeof takes),
+                   num_format_bytes((int64_t)p->v[CONSTANT_PROCESS_BYTES], process,
+                                    sizeof process),
                    num_format_bytes((int64_t)limit, has, sizeof has));
 }
 
@@ -227,10 +233,11 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
                                  planner_limit_bytes(p));
     char needs[32], has[32], missing[32];
     struct str text = STR_INIT;
-    if ((double)p->ask.encoder_bytes + p->v[CONSTANT_PROCESS_BYTES] >= limit)
-        return encoders_fill(p, limit, err);
+    int rc = encoders_check(p, err);
+    if (rc < 0)
+        return rc;
     layout_format(&near->layout, &text);
-    int rc = err_set(err, ERR_NO,
+    rc = err_set(err, ERR_NO,
                      "no layout of %s fits %lld GPU%s of %s: the nearest, %s, needs %s of %s, so "
                      "%s (%.0f bytes) are missing on each GPU (it fits with probability %.2g, and "
                      "%.3g is asked for): give %s, a shorter --seq or GPUs with more memory",
@@ -297,9 +304,11 @@ static int none_enough(const struct planner *p, struct err *err)
 int planner_least(struct planner *p, struct err *err)
 {
     int64_t each = p->cluster.node.devices, gpus = 1;
+    int rc = encoders_check(p, err);
+    if (rc < 0)
+        return rc;
     for (; gpus <= gpus_most(p); gpus += gpus < each ? 1 : each) {
         bool fits;
-        int rc;
         if (gpus < each && each % gpus)
             continue;
         if ((rc = planner_gpus(p, gpus, err)) < 0)

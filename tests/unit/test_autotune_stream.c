@@ -280,6 +280,10 @@ static void encoders_fill(void **state)
     assert_non_null(strstr(err.text, "the frozen encoders (--encoders) take 200 GiB of each GPU"));
     assert_null(strstr(err.text, "nodes"));
     assert_null(strstr(err.text, "--seq"));
+    int64_t room = (int64_t)footprint_room(p->v, planner_limit_bytes(p), 0.9);
+    p->ask.encoder_bytes = p->work.encoder_bytes = room - (1LL << 30); /* the process takes more */
+    assert_int_equal(planner_least(p, &err), ERR_NO);
+    assert_non_null(strstr(err.text, "of each GPU and the process 1.40 GiB, under every layout"));
     planner_free(p);
 }
 
