@@ -134,7 +134,7 @@ static void told_note(struct node *n)
 static void ranks_pass(struct node *n)
 {
     char trainer_id[LIMIT_NAME_BYTES];
-    size_t before = n->told.n_pids;
+    size_t before = n->told.n_pids, below = n->told.n_below;
     struct err err = {0};
     n->told_mono = clock_mono_s();
     node_agent_trainer_id(n->conf->run_dir, n->conf->attempt, trainer_id);
@@ -142,6 +142,9 @@ static void ranks_pass(struct node *n)
         log_msg(LOG_WARN, "%s", err.text);
     if (n->told.n_pids > before)
         log_msg(LOG_INFO, "%zu ranks of node %s told to save", n->told.n_pids, word_node());
+    if (n->told.n_below > below)
+        log_msg(LOG_INFO, "%zu of them are processes below a rank that has no handler",
+                n->told.n_below);
     if (!n->told_said)
         told_note(n);
     if (n->told.deaf && !n->deaf_said)

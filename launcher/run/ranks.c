@@ -502,10 +502,12 @@ static void rank_tell(const struct process *list, size_t n, const struct process
     int64_t deaf = told->deaf;
     bool heard = false;
     tell(list, n, rank, signo, told);
+    size_t before = told->n_pids;
     bool any = told->deaf > deaf && is_waiting(rank, told);
     for (size_t i = 0; told->deaf > deaf && i < n; i++)
         if (hears_for(list, n, &list[i], rank, any, signo))
             heard |= tell(list, n, &list[i], signo, told);
+    told->n_below += told->n_pids - before;
     told->deaf = heard ? deaf : told->deaf;
 }
 

@@ -42,7 +42,8 @@ struct ranks_told {
     int64_t deaf;   /* number of ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of them */
     struct proc_id *pids; /* the ranks signalled so far */
-    size_t n_pids;
+    size_t n_pids, n_below; /* n_below: how many of them were signalled in place of the ranks above
+                             * them, which have no handler */
     /* Ranks that another process has claimed and not signalled yet, ranks without a handler, and
      * numbered ranks. */
     struct told_noted claims, deaf_ranks, numbered_ranks;
