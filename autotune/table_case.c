@@ -22,13 +22,14 @@
  *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline; where neither dp
  *                  nor n_gpus is there, at least one sample for each replica of the rule
  *     status       ok
+ *     ep, vpp      of a dense model, and without a pipeline: 1, whatever is given
  *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
  *                  "full on P% of layers" become a number of layers of each virtual stage
  *
  * No rule replaces a number that the row has. One that no run can have, by itself or beside the
- * others, is refused: a micro-batch larger than a replica's share, a shard group that does not
- * divide dp cp, a batch that dp, given or following from the GPUs, does not divide. Only reel's own
- * trainer may have replicas that differ, by one sample.
+ * others, is refused: where dp is given or follows from n_gpus, tp, cp and pp, a batch that it
+ * does not divide, a micro-batch larger than a replica's share, a shard group that does not divide
+ * dp cp. Only reel's own trainer may have replicas that differ, by one sample.
  *
  * The time is step_time_s; else gbs · seq_len tokens / (tokens_per_s_gpu · n_gpus); else the FLOPs
  * of the model's step / (tflops_gpu · n_gpus). For a language model these FLOPs follow the formula
@@ -84,24 +85,22 @@ static double most_of(enum table_column c)
     case COLUMN_ffn: return 1 << 22;
     case COLUMN_vocab: return 1 << 30;
     case COLUMN_seq_len: return INT32_MAX;
-    case COLUMN_mfu_pct: /* of another peak than the device's it may be above 100 */
-    case COLUMN_hfu_pct: return 1000;
     default: return 1e15;
     }
 }
 
 /* Tells whether a column holds a quantity, from LEAST_QUANTITY on. The others hold whole numbers
- * from 1 on, except that switches and ZeRO stages begin at 0. */
+ * from 1 on, except that switches, ZeRO stages and experts' ranks begin at 0. */
 static bool is_quantity(enum table_column c)
 {
     return c == COLUMN_gpu_mem_gb || c == COLUMN_step_time_s || c == COLUMN_tokens_per_s_gpu ||
-           c == COLUMN_tflops_gpu || c == COLUMN_peak_mem_gb || c == COLUMN_n_params_b ||
-           c == COLUMN_mfu_pct || c == COLUMN_hfu_pct;
+           c == COLUMN_tflops_gpu || c == COLUMN_peak_mem_gb;
 }
 
 static double least_of(enum table_column c)
 {
-    bool from_zero = c == COLUMN_gated_mlp || c == COLUMN_sp || c == COLUMN_zero;
+    bool from_zero = c == COLUMN_gated_mlp || c == COLUMN_sp || c == COLUMN_zero ||
+                     c == COLUMN_ep;
     return is_quantity(c) ? LEAST_QUANTITY : !from_zero;
 }
 
@@ -130,8 +129,7 @@ struct numbers {
 #define NUMBER_LIST(X)                                                                             \
     X(gpu_mem_gb) X(n_gpus) X(gpus_per_node) X(layers) X(hidden) X(ffn) X(heads) X(kv_heads)       \
     X(vocab) X(gated_mlp) X(seq_len) X(tp) X(sp) X(cp) X(pp) X(vpp) X(dp) X(zero) X(fsdp_size)     \
-    X(ep) X(mbs) X(gbs) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu) X(mfu_pct) X(hfu_pct)     \
-    X(peak_mem_gb) X(n_params_b)
+    X(ep) X(mbs) X(gbs) X(step_time_s) X(tokens_per_s_gpu) X(tflops_gpu) X(peak_mem_gb)
     NUMBER_LIST(NUMBER)
 #undef NUMBER
 };
@@ -377,6 +375,7 @@ static void layout_of_row(const struct table_line *l, const struct numbers *n,
     k->tp = num_max_i64(1, or_rule(c, n->tp, 1)), k->cp = num_max_i64(1, or_rule(c, n->cp, 1));
     k->pp = num_max_i64(1, or_rule(c, n->pp, 1)), k->vpp = num_max_i64(1, or_rule(c, n->vpp, 1));
     c->any_vpp = n->vpp < 1 && k->pp > 1;
+    c->assumed |= n->ep > 1 || (n->vpp > 1 && k->pp == 1);
     k->sp = k->tp > 1 && or_rule(c, n->sp, 0) > 0;
     k->vpp = k->pp > 1 ? num_min_i64(k->vpp, num_max_i64(1, c->model.layers / k->pp)) : 1;
     int64_t grid = k->tp * k->cp * k->pp;
@@ -479,16 +478,21 @@ static int divides_check(const struct table_line *l, const char *name, int64_t v
                    (long long)divisor);
 }
 
+/* Tells whether the row says how many replicas there are: by dp, or by all that it follows from. */
+static bool knows_dp(const struct numbers *n)
+{
+    return n->dp > 0 || (n->n_gpus > 0 && n->tp > 0 && n->cp > 0 && n->pp > 0);
+}
+
 /* Refuses a batch that the replicas cannot share. Those of reel's own trainer need not have as many
- * samples each (profiles/layout.h); other stacks deal out equal shares. The number of replicas is
- * known if it, or the number of GPUs, is. */
+ * samples each (profiles/layout.h); other stacks deal out equal shares. */
 static int batch_check(const struct table_line *l, const struct numbers *n,
                        const struct table_case *c, struct err *err)
 {
     const struct layout *k = &c->layout;
     int64_t gbs = (int64_t)n->gbs, mbs = (int64_t)n->mbs;
     int rc;
-    if (n->gbs < 1 || (n->dp < 1 && n->n_gpus < 1))
+    if (n->gbs < 1 || !knows_dp(n))
         return 0;
     if (c->stack.kind == STACK_REEL && gbs < k->dp)
         return refuse(l, "gbs", gbs, "less than", "dp", k->dp, err);
@@ -499,20 +503,14 @@ static int batch_check(const struct table_line *l, const struct numbers *n,
     return 0;
 }
 
-/* Refuses what the columns for shards, virtual stages and experts cannot say of such a run. */
-static int parts_check(const struct table_line *l, const struct numbers *n,
+/* Refuses a shard group that the ranks which share a state are not made of. */
+static int shards_check(const struct table_line *l, const struct numbers *n,
                        const struct table_case *c, struct err *err)
 {
     const struct layout *k = &c->layout;
     int64_t fsdp = (int64_t)n->fsdp_size;
-    if (n->vpp > 1 && n->pp == 1)
-        return refuse(l, "vpp", (int64_t)n->vpp, "which cannot be with", "pp", 1, err);
-    if (fsdp > 0 && (n->dp > 0 || n->n_gpus > 0) && k->dp * k->cp % fsdp != 0)
+    if (fsdp > 0 && knows_dp(n) && k->dp * k->cp % fsdp != 0)
         return refuse(l, "fsdp_size", fsdp, "which does not divide", "dp x cp", k->dp * k->cp, err);
-    if (n->ep > 1)
-        return err_set(err, ERR_INPUT, "%s:%lld: ep is %lld, but a model of family %.40s has no "
-                       "experts: give family moe, or what was run", l->file, (long long)l->number,
-                       (long long)n->ep, text_of(l, COLUMN_family));
     return 0;
 }
 
@@ -555,7 +553,7 @@ static int case_check(const struct table_line *l, const struct numbers *n,
                        (long long)(grid * k->dp));
     if ((rc = batch_check(l, n, c, err)) < 0)
         return rc;
-    if ((rc = parts_check(l, n, c, err)) < 0)
+    if ((rc = shards_check(l, n, c, err)) < 0)
         return rc;
     return time_check(l, n, c, err);
 }
