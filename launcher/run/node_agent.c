@@ -180,12 +180,11 @@ static void ranks_watch(struct node *n)
 {
     char trainer_id[LIMIT_NAME_BYTES];
     double now_s = clock_mono_s(), pause_s = LOOK_PART * (now_s - n->begun_mono);
-    if (n->told.lasted || now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s
-                                                                              : LOOK_SELDOM_S))
+    if (now_s - n->looked_mono < (pause_s < LOOK_SELDOM_S ? pause_s : LOOK_SELDOM_S))
         return;
     n->looked_mono = now_s;
     node_agent_trainer_id(n->conf->run_dir, n->conf->attempt, trainer_id);
-    ranks_look(trainer_id, &n->told);
+    ranks_look(trainer_id, n->conf->signo, &n->told);
 }
 
 /* Reads the notice file, the end file and the signals. Signals are read last, so that those sent

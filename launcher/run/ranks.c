@@ -511,30 +511,37 @@ static void rank_tell(const struct process *list, size_t n, const struct process
     told->deaf = heard ? deaf : told->deaf;
 }
 
-/* Reads the trainer's processes, finds the ranks among them, and records whether they are
- * numbered. */
-static int ranks_read(const char *trainer_id, struct ranks_told *told, struct process **list,
-                      size_t *n, struct err *err)
+/* Tells whether the rank, or what would be signalled in its place, handles the signal. */
+static bool is_rank_heard(const struct process *list, size_t n, const struct process *rank,
+                          int signo)
 {
+    bool heard = hears(list, n, rank->pid, signo);
+    for (size_t i = 0; i < n && !heard; i++)
+        heard = hears_for(list, n, &list[i], rank, true, signo);
+    return heard;
+}
+
+/* Reads the trainer's processes, finds the ranks among them, and decides whether they are
+ * numbered. */
+static int ranks_read(const char *trainer_id, int signo, struct ranks_told *told,
+                      struct process **list, size_t *n, struct err *err)
+{
+    bool heard = false;
     int rc = processes_read(TRAINER, trainer_id, list, n, err);
     if (rc < 0)
         return rc;
-    struct proc_id *numbered = calloc(*n + 1, sizeof *numbered);
-    size_t n_numbered = 0;
     classify(*list, *n, told);
-    for (size_t i = 0; numbered && i < *n; i++)
-        if ((*list)[i].first)
-            numbered[n_numbered++] = (struct proc_id){(*list)[i].pid, (*list)[i].start};
-    told_numbered(told, numbered, n_numbered);
-    free(numbered);
+    for (size_t i = 0; i < *n && !heard; i++)
+        heard = is_rank(&(*list)[i]) && is_rank_heard(*list, *n, &(*list)[i], signo);
+    told_heard(told, heard);
     return 0;
 }
 
-void ranks_look(const char *trainer_id, struct ranks_told *told)
+void ranks_look(const char *trainer_id, int signo, struct ranks_told *told)
 {
     struct process *list;
     size_t n;
-    if (!told->lasted && ranks_read(trainer_id, told, &list, &n, NULL) == 0)
+    if (ranks_read(trainer_id, signo, told, &list, &n, NULL) == 0)
         list_free(list, n);
 }
 
@@ -586,29 +593,52 @@ static int bare_tell(const char *trainer_id, int signo, int64_t since, struct ra
     return 0;
 }
 
+/* Signals a numbered rank. Returns false if it has no handler, and may still get one. */
+static bool numbered_tell(const struct process *list, size_t n, const struct process *rank,
+                          int signo, struct ranks_told *told)
+{
+    int64_t deaf = told->deaf;
+    size_t before = told->n_pids;
+    rank_tell(list, n, rank, signo, told);
+    if (told->n_pids > before)
+        told_rank(told);
+    return told->deaf == deaf || is_waiting(rank, told);
+}
+
+/* Signals those that no launcher has numbered, and the ranks without an id. */
+static int others_tell(const struct process *list, size_t n, const char *trainer_id, int signo,
+                       struct ranks_told *told, struct err *err)
+{
+    int64_t since;
+    int rc = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((!list[i].numbers.len || list[i].launcher) && hears_first(list, n, &list[i], signo))
+            tell(list, n, &list[i], signo, told);
+    if (may_be_bare(list, n, &since) || told->bare)
+        rc = bare_tell(trainer_id, signo, since, told, err);
+    for (size_t i = 0; i < n && !told->n_pids && !told->deaf; i++)
+        if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
+            /* No process handles the signal: the topmost one counts as deaf. */
+            tell(list, n, &list[i], signo, told);
+    return rc;
+}
+
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
 {
     struct process *list;
     size_t n;
-    int64_t since;
     if (!is_due(told))
         return 0;
-    int rc = ranks_read(trainer_id, told, &list, &n, err);
+    int rc = ranks_read(trainer_id, signo, told, &list, &n, err);
     if (rc < 0)
         return rc;
     told->deaf = 0;
+    bool young = false;
     for (size_t i = 0; i < n; i++)
-        if (told->numbered && is_rank(&list[i]))
-            rank_tell(list, n, &list[i], signo, told);
-        else if (!told->numbered && hears_first(list, n, &list[i], signo))
-            tell(list, n, &list[i], signo, told);
-    bool bare = may_be_bare(list, n, &since) && !told->numbered;
-    if (bare || told->bare)
-        rc = bare_tell(trainer_id, signo, since, told, err);
-    for (size_t i = 0; i < n && !told->numbered && !told->n_pids && !told->deaf; i++)
-        if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
-            /* No process handles the signal: the topmost one counts as deaf. */
-            tell(list, n, &list[i], signo, told);
+        if (is_rank(&list[i]))
+            young |= !numbered_tell(list, n, &list[i], signo, told);
+    if (!told->numbered && !young)
+        rc = others_tell(list, n, trainer_id, signo, told, err);
     list_free(list, n);
     return rc;
 }

@@ -5,25 +5,26 @@
  * (RANK, PMI_RANK, ...) differ from its parent's. A data-loading child has its parent's numbers and
  * is no rank; nor is a launcher that has ranks below it. A rank may number itself (RANK set from
  * SLURM_PROCID): what it starts is no rank though it shows more numbers, for the rank is no shell,
- * does not run a launcher's program, and its children's numbers agree. If no process is numbered,
- * the topmost processes that handle the signal are signalled, except srun and mpirun. But if there
- * were numbered ranks and they have ended, no process is signalled: only their launcher is left,
- * which may have ranks on other nodes that still save. A process without a handler for the signal
- * would die of it, so it gets no signal. Where such a rank is a shell, the topmost processes below
- * it that handle the signal are signalled in its place. Below another program (flock, a parent of
- * spawned workers) they are too, but a rank that starts up has its handler late, and signals meant
- * for it may end its helpers. So such a rank must have begun ten seconds ago, or be without a
- * handler three seconds after the notice. Its age decides because nothing else tells so well: a
- * program that waits sleeps in wait4, poll or a futex, and so does a rank that starts up; and what
- * it sleeps in may be hidden (wchan and syscall, proc(5)). A rank is signalled too if it gets a
- * handler later.
+ * does not run a launcher's program, and its children's numbers agree. If no numbered rank handles
+ * the signal, or is young enough to get a handler yet, the topmost other processes that do are
+ * signalled, except srun and mpirun: a step of the job that only measures is numbered too. But if
+ * there were numbered ranks that did, half a minute ago or when they were signalled, nobody else
+ * is: only their launcher may be left, which may have ranks on other nodes that still save. A
+ * process without a handler for the signal would die of it, so it gets no signal. Where such a rank
+ * is a shell, the topmost processes below it that handle the signal are signalled in its place.
+ * Below another program (flock, a parent of spawned workers) they are too, but a rank that starts
+ * up has its handler late, and signals meant for it may end its helpers. So such a rank must have
+ * begun ten seconds ago, or be without a handler three seconds after the notice. Its age decides
+ * because nothing else tells so well: a program that waits sleeps in wait4, poll or a futex, and so
+ * does a rank that starts up; and what it sleeps in may be hidden (wchan and syscall, proc(5)). A
+ * rank is signalled too if it gets a handler later.
  *
  * A rank may lack the id, because srun --export, a container or env -i passes on another
  * environment. A process without an id is the trainer's if the process that started it is, or if a
  * step daemon (slurmstepd) started it beside one of the trainer's. A task that has no rank variable
- * either is a rank. Where no numbered rank has the id, the ranks in the numbered steps of this
- * Slurm job that have none are signalled: those with SLURM_JOB_ID and SLURM_STEP_ID, which
- * slurmstepd sets itself, and those that the step's daemon started. But where the trainer has
+ * either is a rank. Where there is no such numbered rank with the id, the ranks in the numbered
+ * steps of this Slurm job that have none are signalled: those with SLURM_JOB_ID and SLURM_STEP_ID,
+ * which slurmstepd sets itself, and those that the step's daemon started. But where the trainer has
  * processes on this node, only those that began after the first of them are, and only if one of
  * these is an srun or mpirun.
  *
@@ -58,9 +59,9 @@
  * that fewer and fewer do: a later rank or handler is found within 5 s. */
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err);
 
-/* Looks, before there is a notice, whether the ranks are numbered, and records it. With calls now
- * and then, until told->lasted, this is still known after the ranks have ended. */
-void ranks_look(const char *trainer_id, struct ranks_told *told);
+/* Looks, before there is a notice, for numbered ranks that handle the signal. With calls every few
+ * seconds it is still known, when the notice comes, that there were such ranks a moment ago. */
+void ranks_look(const char *trainer_id, int signo, struct ranks_told *told);
 
 /* Finds the node agent of this trainer that has run longest on this node, if it has run longer than
  * this process. Returns false if there is none. */

@@ -1,7 +1,8 @@
 #include "launcher/run/ranks_told.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +14,14 @@
 /* A process is signalled within microseconds after it was claimed; an older claim counts as
  * abandoned. */
 static const double FORSAKEN_S = 2;
-/* A process that has a rank's numbers for less than that may be a script that runs before one. */
-static const double LASTED_S = 0.2;
+/* Numbered ranks that have ended count for that long. */
+static const double RECENT_S = 30;
 
 void ranks_release(struct ranks_told *told)
 {
     free(told->pids);
     free(told->claims.all);
     free(told->deaf_ranks.all);
-    free(told->numbered_ranks.all);
     free(told->launchers);
     *told = (struct ranks_told){.shared = told->shared};
 }
@@ -31,24 +31,18 @@ bool told_same(struct proc_id a, struct proc_id b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* Returns what is noted of the process; adds it if nothing is. NULL: out of memory. */
-static struct told_note *note_of(struct told_noted *noted, struct proc_id pid)
-{
-    for (size_t i = 0; i < noted->n; i++)
-        if (told_same(noted->all[i].pid, pid))
-            return &noted->all[i];
-    struct told_note *grown = realloc(noted->all, (noted->n + 1) * sizeof *grown);
-    if (!grown)
-        return NULL;
-    noted->all = grown;
-    noted->all[noted->n] = (struct told_note){.pid = pid, .mono = clock_mono_s()};
-    return &noted->all[noted->n++];
-}
-
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid)
 {
-    const struct told_note *note = note_of(noted, pid);
-    return note ? clock_mono_s() - note->mono : 0;
+    double now_s = clock_mono_s();
+    for (size_t i = 0; i < noted->n; i++)
+        if (told_same(noted->all[i].pid, pid))
+            return now_s - noted->all[i].mono;
+    struct told_note *grown = realloc(noted->all, (noted->n + 1) * sizeof *grown);
+    if (grown) {
+        noted->all = grown;
+        noted->all[noted->n++] = (struct told_note){pid, now_s};
+    }
+    return 0;
 }
 
 /* Writes the path of a process's name in the folder. */
@@ -85,72 +79,61 @@ void told_mark(const struct ranks_told *told, struct proc_id pid)
 
 /* ---- numbered ranks ---- */
 
-static const char NUMBERED[] = ".numbered";
+/* Writes the path of a marker of this node. */
+static void marker_of(const struct ranks_told *told, const char *ending,
+                      char path[LIMIT_PATH_BYTES])
+{
+    const char *node = getenv("SLURMD_NODENAME");
+    snprintf(path, LIMIT_PATH_BYTES, "%s/numbered.%s%s", told->shared, node ? node : "", ending);
+}
 
-static void numbered_keep(struct ranks_told *told, struct proc_id pid)
+/* Sets the time of the marker that numbered ranks hear, by this host's clock. */
+static void heard_mark(const struct ranks_told *told)
 {
     char path[LIMIT_PATH_BYTES];
-    struct told_note *note = note_of(&told->numbered_ranks, pid);
-    if (!note || note->lasted || clock_mono_s() - note->mono < LASTED_S)
-        return;
-    note->lasted = true;
+    double now_s = clock_wall_s();
+    struct timespec now = {.tv_sec = (time_t)now_s}, times[2] = {now, now};
     if (!told->shared)
         return;
-    name_of(told, pid, NUMBERED, path);
+    marker_of(told, "", path);
     mkdir(path, 0777);
+    utimensat(AT_FDCWD, path, times, 0);
 }
 
-/* Notes the numbered ranks that others have found. */
-static void numbered_read(struct ranks_told *told)
-{
-    DIR *d = told->shared ? opendir(told->shared) : NULL;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char *end;
-        struct proc_id id = {.pid = strtoll(e->d_name, &end, 10)};
-        if (*end == '.')
-            id.start = strtoll(end + 1, &end, 10);
-        struct told_note *note = id.pid > 0 && strcmp(end, NUMBERED) == 0
-                                     ? note_of(&told->numbered_ranks, id)
-                                     : NULL;
-        if (note)
-            note->lasted = true;
-    }
-    if (d)
-        closedir(d);
-}
-
-static void numbered_forget(struct ranks_told *told, size_t i)
+/* Tells whether another process that shares the folder has told a numbered rank of this node, or
+ * has lately seen one that hears. */
+static bool others_know(const struct ranks_told *told)
 {
     char path[LIMIT_PATH_BYTES];
-    if (told->shared) {
-        name_of(told, told->numbered_ranks.all[i].pid, NUMBERED, path);
-        rmdir(path);
-    }
-    told->numbered_ranks.all[i] = told->numbered_ranks.all[--told->numbered_ranks.n];
+    struct stat st;
+    if (!told->shared)
+        return false;
+    marker_of(told, ".told", path);
+    if (access(path, F_OK) == 0)
+        return true;
+    marker_of(told, "", path);
+    return stat(path, &st) == 0 && fabs(clock_wall_s() - (double)st.st_mtime) < RECENT_S;
 }
 
-static bool is_among(const struct proc_id *found, size_t n, struct proc_id id)
+void told_heard(struct ranks_told *told, bool heard)
 {
-    for (size_t i = 0; i < n; i++)
-        if (told_same(found[i], id))
-            return true;
-    return false;
+    double now_s = clock_mono_s();
+    if (heard) {
+        told->heard_mono = now_s;
+        heard_mark(told);
+    }
+    told->numbered = told->rank_told ||
+                     (told->heard_mono > 0 && now_s - told->heard_mono < RECENT_S) ||
+                     others_know(told);
 }
 
-void told_numbered(struct ranks_told *told, const struct proc_id *found, size_t n)
+void told_rank(struct ranks_told *told)
 {
-    struct told_noted *all = &told->numbered_ranks;
-    for (size_t i = 0; i < n; i++)
-        numbered_keep(told, found[i]);
-    numbered_read(told);
-    told->lasted = false;
-    for (size_t i = all->n; i-- > 0;) {
-        const struct told_note *note = &all->all[i];
-        bool there = is_among(found, n, note->pid);
-        if (!there && (!note->lasted || proc_alive(note->pid)))
-            numbered_forget(told, i);
-        else
-            told->lasted |= note->lasted;
-    }
-    told->numbered = all->n > 0;
+    char path[LIMIT_PATH_BYTES];
+    bool before = told->rank_told;
+    told->rank_told = told->numbered = true;
+    if (!told->shared || before)
+        return;
+    marker_of(told, ".told", path);
+    mkdir(path, 0777);
 }

@@ -3,9 +3,11 @@
  *
  * Several processes of a host may signal the same ranks. They share a folder, in which this is of a
  * process with <pid>.<start> (base/process.h):
- *   <pid>.<start>           it was claimed by one of them, who is about to signal it
- *   <pid>.<start>.told      it was signalled
- *   <pid>.<start>.numbered  it was found to be a numbered rank, by two looks
+ *   <pid>.<start>         it was claimed by one of them, who is about to signal it
+ *   <pid>.<start>.told    it was signalled
+ * and this of a node:
+ *   numbered.<node>       its time: a numbered rank that handles the signal was seen
+ *   numbered.<node>.told  a numbered rank was signalled
  */
 #ifndef LAUNCHER_RUN_RANKS_TOLD_H
 #define LAUNCHER_RUN_RANKS_TOLD_H
@@ -23,7 +25,6 @@ struct told_noted {
     struct told_note {
         struct proc_id pid;
         double mono;
-        bool lasted; /* of a numbered rank: looks LASTED_S apart found it */
     } *all;
     size_t n;
 };
@@ -36,17 +37,17 @@ struct ranks_told {
      * NULL: no other process signals them. */
     const char *shared;
     double begun_mono, looked_mono; /* when ranks_tell looked first and last */
-    bool numbered;  /* there are numbered ranks here, or there were and they have ended */
-    bool lasted;    /* this stays known when they end: looks for that need not go on */
+    double heard_mono; /* when a look last found a numbered rank that handles the signal */
+    bool rank_told; /* a numbered rank was signalled */
+    bool numbered;  /* the ranks are numbered: see told_heard */
     bool bare;      /* ranks without the trainer's id were found and are looked for again */
     int64_t deaf;   /* number of ranks without a handler, at the last call */
     pid_t deaf_pid; /* one of them */
     struct proc_id *pids; /* the ranks signalled so far */
     size_t n_pids, n_below; /* n_below: how many of them were signalled in place of the ranks above
                              * them, which have no handler */
-    /* Ranks that another process has claimed and not signalled yet, ranks without a handler, and
-     * numbered ranks. */
-    struct told_noted claims, deaf_ranks, numbered_ranks;
+    /* Ranks that another process has claimed and not signalled yet, and ranks without a handler. */
+    struct told_noted claims, deaf_ranks;
     struct proc_id *launchers; /* processes that have started ranks of several numbers */
     size_t n_launchers;
 };
@@ -57,12 +58,13 @@ bool told_same(struct proc_id a, struct proc_id b);
 /* Returns how long ago the process was noted, s; notes one that was not. */
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid);
 
-/* Decides told->numbered by the numbered ranks that a look has found, and by those found before,
- * also by others who share the folder. Of these one counts if it has ended, and if it was found by
- * two looks a fifth of a second apart. One that ends sooner was no rank. One that lives and is no
- * longer numbered has executed another program since: a rank that env -i starts has the trainer's
- * numbers for that moment. */
-void told_numbered(struct ranks_told *told, const struct proc_id *found, size_t n);
+/* Decides told->numbered after a look, which has found a numbered rank that handles the signal, or
+ * has not (heard). It holds for half a minute after such a rank was last seen, and for ever after
+ * one was signalled, by this process or one that shares the folder. Numbers alone decide nothing:
+ * a step that measures, or one that has ended, has them too, and so has what Slurm runs before a
+ * task. */
+void told_heard(struct ranks_told *told, bool heard);
+void told_rank(struct ranks_told *told); /* records that a numbered rank was signalled */
 
 enum told_claim { CLAIM_OURS, CLAIM_TOLD, CLAIM_OPEN };
 /* Decides who signals a process: of those who share the folder, the one that claims it. If the

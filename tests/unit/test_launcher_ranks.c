@@ -178,9 +178,9 @@ static void one_with_the_number_of_one_that_was_told_is_told(void **state)
     ranks_release(&told);
 }
 
-/* A rank that env -i starts has the trainer's id and its number until it executes env. Whoever
- * looks in that moment does not take the ranks for numbered ever after: without the id it is told
- * as the process of a step. */
+/* Numbers alone decide nothing: a step that has no handler, or one that has ended, has them too,
+ * and so has a rank that env -i starts, until it executes env. Without the id it is told as the
+ * process of a step. */
 static void one_that_loses_its_number_is_told(void **state)
 {
     struct ranks_told told = {0};
@@ -192,8 +192,8 @@ static void one_that_loses_its_number_is_told(void **state)
     int fd = script_start("echo; read x; exec env -i PATH=\"$PATH\" SLURM_JOB_ID=\"$SLURM_JOB_ID\" "
                           "SLURM_STEP_ID=1 SLURM_PROCID=0 sh -c \"" HEARS "\"",
                           &rank);
-    ranks_look(trainer, &told);
-    assert_true(told.numbered);
+    ranks_look(trainer, SIGUSR1, &told);
+    assert_false(told.numbered);
     assert_int_equal(write(fd, "\n", 1), 1);
     assert_int_equal(read(fd, &up, 1), 1);
     assert_int_equal(calls_until(&told, 1), 1);
@@ -204,26 +204,28 @@ static void one_that_loses_its_number_is_told(void **state)
     ranks_release(&told);
 }
 
-/* Of one that has ended it stays known that it was numbered, if two looks saw it: one that is gone
- * sooner was no rank. */
-static void one_that_ends_was_numbered(void **state)
+/* Of ranks that have ended it stays known for half a minute that they would have heard, and for
+ * ever that one was told. */
+static void those_that_have_ended_count_for_a_while(void **state)
 {
     struct ranks_told told = {0};
     pid_t rank = rank_start();
     (void)state;
     now_s = 1000;
-    ranks_look(trainer, &told);
+    ranks_look(trainer, SIGUSR1, &told);
+    assert_true(told.numbered);
     assert_int_equal(kill(rank, SIGUSR1), 0);
     end(rank);
-    assert_false(told.lasted);
+    now_s += 29;
+    ranks_look(trainer, SIGUSR1, &told);
+    assert_true(told.numbered);
+    now_s += 2;
+    ranks_look(trainer, SIGUSR1, &told);
+    assert_false(told.numbered);
     rank = rank_start();
-    ranks_look(trainer, &told);
-    assert_int_equal(told.numbered_ranks.n, 1);
-    now_s++;
-    ranks_look(trainer, &told);
-    assert_true(told.lasted);
-    assert_int_equal(kill(rank, SIGUSR1), 0);
+    assert_int_equal(calls_until(&told, 1), 1);
     end(rank);
+    now_s += 1000;
     assert_int_equal(ranks_tell(trainer, SIGUSR1, &told, NULL), 0);
     assert_true(told.numbered);
     ranks_release(&told);
@@ -238,7 +240,7 @@ int main(void)
         cmocka_unit_test(who_has_the_number_of_one_that_is_gone_is_not_told),
         cmocka_unit_test(one_with_the_number_of_one_that_was_told_is_told),
         cmocka_unit_test(one_that_loses_its_number_is_told),
-        cmocka_unit_test(one_that_ends_was_numbered),
+        cmocka_unit_test(those_that_have_ended_count_for_a_while),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
