@@ -40,19 +40,23 @@ static int64_t ticks_of(pid_t pid)
     return user + system;
 }
 
-/* Tells whether a process that catches the signal handles it. */
+/* Tells what a process that catches the signal does with it. */
 static enum hearing caught(pid_t pid, const char *status, int signo)
 {
     bool all = is_in_mask(status, "\nSigCgt:", SIGSYS) &&
                is_in_mask(status, "\nSigCgt:", SIGVTALRM);
-    if (!all || !is_shell(pid))
+    if (!is_shell(pid))
         return HANDLES;
-    switch (script_trap_of(pid, signo)) {
-    case SCRIPT_TRAPS: return HANDLES;
-    case SCRIPT_NONE: return DEAF;
-    case SCRIPT_UNSURE: break;
-    }
-    return UNSURE;
+    if (script_is_part(pid))
+        return all ? DEAF : HANDLES;
+    struct script_says s = script_says_of(pid, signo);
+    if (all && !s.traps && (!s.read || s.may_trap || s.sources))
+        return s.may_trap ? UNSURE : OPAQUE;
+    if (all && !s.traps)
+        return DEAF;
+    if (all && s.may_trap)
+        return UNSURE;
+    return s.read && !s.waits ? DEFERS : HANDLES;
 }
 
 /* Looks once whether the process would handle the signal. *ticks is its processor time at the last

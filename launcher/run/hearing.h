@@ -6,11 +6,13 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum hearing { DEAF, HANDLES, UNSURE, HOLDS_BACK, STANDS_STILL, GONE };
+enum hearing { DEAF, HANDLES, DEFERS, UNSURE, OPAQUE, HOLDS_BACK, STANDS_STILL, GONE };
 
 /* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
- * another thread, signalfd); UNSURE if it is a shell that either handles it or ends by it
- * (launcher/run/script.h); else DEAF or GONE. Takes up to 0.3 s for one that blocks it. */
+ * another thread, signalfd); else DEAF or GONE. Of a shell the script is
+ * read: DEFERS if it has a trap and no `wait`, so that the trap runs when a command ends; UNSURE if
+ * it may have a trap, OPAQUE if nothing says so, and in both cases it may end by the signal
+ * instead. Takes up to 0.3 s for one that blocks it. */
 enum hearing hearing_of(pid_t pid, int signo);
 
 /* Tells whether the process's program has one of these names, each with a newline behind it; NULL

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/spawn.h"
 #include "launcher/run/ranks.h"
+#include "launcher/run/ranks_list.h"
 #include "launcher/run/word.h"
 #include "launcher/sched/proc.h"
 

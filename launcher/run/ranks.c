@@ -8,433 +8,119 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/limits.h"
-#include "base/str.h"
 #include "launcher/run/hearing.h"
+#include "launcher/run/ranks_list.h"
 #include "launcher/sched/proc.h"
 
 /* A rank that has no handler for DEAF_S after the notice, or that began AGED_S ago and has none, is
  * taken for a program that only waits for what it started; until then it may be starting up. */
 static const double DEAF_S = 3, AGED_S = 10;
+/* A shell whose traps are not known is signalled, unless something below it handles the signal,
+ * OPAQUE_S after it began: most have none, and it would end. A command that a shell has run for
+ * LASTS_S is no step of a loop; is_kept looks twice, LOOKS_APART_S apart. */
+static const double OPAQUE_S = 60, LASTS_S = 2, LOOKS_APART_S = 0.02;
 /* A look reads two files for each process of the machine. For EAGER_S every call looks. After that
  * the next look waits for SELDOM_PART of the time since the first look, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
 
-/* These variables number the ranks of torchrun and many other launchers, Open MPI, PMIx and PMI;
- * Slurm's two count only in a numbered step. */
-static const char *const rank_variables[] = {
-    "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_STEP_ID",
-    "SLURM_PROCID", NULL};
-
-static const char *const daemon_names[] = {"slurmstepd\n", NULL};
-
-struct process {
-    pid_t pid, parent;
-    int64_t start;      /* start time; with pid it identifies the process, see base/process.h */
-    struct str numbers; /* "RANK=3\n...", "" for a process that is no rank */
-    char node[LIMIT_NAME_BYTES]; /* Slurm's name of its node, "" where it has none */
-    enum { STRANGER, NAMELESS, OURS, AGENT } kind; /* NAMELESS: see is_nameless */
-    bool left_out, first, launcher;
-    bool elastic; /* torchrun or a launcher of its kind is above it */
-};
-
-/* Returns the value of a variable in the text of a /proc/PID/environ; NULL if it is not set. */
-static const char *environ_get(const struct str *environ_text, const char *name)
+/* Tells whether one of these processes is the parent of the other, or further up. */
+static bool is_above(const struct rank_process *list, size_t n, pid_t above,
+                     const struct rank_process *p)
 {
-    size_t n = strlen(name);
-    const char *end = environ_text->p + environ_text->len;
-    for (const char *p = environ_text->p; p < end; p += strlen(p) + 1)
-        if (strncmp(p, name, n) == 0 && p[n] == '=')
-            return p + n + 1;
-    return NULL;
+    for (size_t depth = 0; p && p->parent != above && depth < n; depth++)
+        p = ranks_find(list, n, p->parent);
+    return p && p->parent == above;
 }
 
-static bool environ_is(const struct str *environ_text, const char *name, const char *value)
-{
-    const char *found = environ_get(environ_text, name);
-    return found && strcmp(found, value) == 0;
-}
-
-/* TRAINER: the trainer's processes. BARE: those in the steps of this job that have no id, but for
- * the step of this process. */
-enum which { TRAINER, BARE };
-
-/* Tells whether no id is in the environment. Such a process belongs to the trainer if the process
- * that started it does, for its environment may have been cleared (env -i, sudo). */
-static bool is_nameless(const struct str *environ_text)
-{
-    return !environ_get(environ_text, RANKS_VARIABLE) &&
-           !environ_get(environ_text, RANKS_AGENT_VARIABLE);
-}
-
-static bool is_bare(const struct str *environ_text)
-{
-    const char *job = getenv("SLURM_JOB_ID"), *own_step = getenv("SLURM_STEP_ID"),
-               *step = environ_get(environ_text, "SLURM_STEP_ID");
-    return job && environ_is(environ_text, "SLURM_JOB_ID", job) && step &&
-           !(own_step && strcmp(step, own_step) == 0);
-}
-
-/* Tells whether this is the id of this process's job, or of a component of it if it is
- * heterogeneous. A process outside of any job takes every job for its own, because its trainer may
- * have asked for one by srun. */
-static bool is_own_job(const char *id)
-{
-    const char *own = getenv("SLURM_JOB_ID"), *part;
-    char name[64];
-    bool is = !own || strcmp(own, id) == 0;
-    for (int i = 0; !is; i++) {
-        snprintf(name, sizeof name, "SLURM_JOB_ID_HET_GROUP_%d", i);
-        if (!(part = getenv(name)))
-            return false;
-        is = strcmp(part, id) == 0;
-    }
-    return is;
-}
-
-/* Tells whether the process is of another job, or of another trainer's node agent. It may have the
- * trainer's id all the same, because what a trainer submits or starts inherits it. */
-static bool is_foreign(const struct str *environ_text, const char *trainer_id)
-{
-    const char *job = environ_get(environ_text, "SLURM_JOB_ID"),
-               *agent = environ_get(environ_text, RANKS_AGENT_VARIABLE);
-    return (job && !is_own_job(job)) || (agent && strcmp(agent, trainer_id) != 0);
-}
-
-/* Fills in what the process's environment contains. The rank variables are put into a fixed order,
- * because shells change the order of what they export. Returns false for a process that can be
- * none of the trainer's. */
-static bool environ_look(struct process *p, enum which which, const char *trainer_id)
-{
-    struct str text = STR_INIT;
-    bool readable = proc_read(p->pid, "environ", &text);
-    bool nameless = readable && is_nameless(&text);
-    if (is_foreign(&text, trainer_id))
-        p->kind = STRANGER;
-    else if (environ_is(&text, RANKS_AGENT_VARIABLE, trainer_id))
-        p->kind = AGENT;
-    else if (which == TRAINER ? environ_is(&text, RANKS_VARIABLE, trainer_id)
-                              : nameless && is_bare(&text))
-        p->kind = OURS;
-    else
-        p->kind = nameless ? NAMELESS : STRANGER;
-    p->elastic = environ_get(&text, "TORCHELASTIC_RUN_ID");
-    /* The batch script has a SLURM_PROCID too, but is in no numbered step. */
-    bool step = environ_get(&text, "SLURM_STEP_ID");
-    const char *node = environ_get(&text, "SLURMD_NODENAME"), *value;
-    snprintf(p->node, sizeof p->node, "%s", node ? node : "");
-    for (const char *const *v = rank_variables; p->kind != STRANGER && *v; v++)
-        if ((value = environ_get(&text, *v)) && (step || !str_starts(*v, "SLURM_")))
-            str_addf(&p->numbers, "%s=%s\n", *v, value);
-    str_release(&text);
-    return p->kind != STRANGER;
-}
-
-static const struct process *find(const struct process *list, size_t n, pid_t pid)
+/* Tells whether a process below this one handles the signal, whatever shells do. */
+static bool hears_below(const struct rank_process *list, size_t n, pid_t pid, int signo)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i].pid == pid)
-            return &list[i];
-    return NULL;
-}
-
-/* Returns the line of these numbers that begins as the line does, up to its '='; NULL if none
- * does. */
-static const char *number_like(const char *numbers, const char *line)
-{
-    size_t n = strcspn(line, "=") + 1;
-    for (; *numbers; numbers += strcspn(numbers, "\n") + 1)
-        if (strncmp(numbers, line, n) == 0)
-            return numbers;
-    return NULL;
-}
-
-static bool is_line(const char *a, const char *b) /* tells whether two lines are the same */
-{
-    size_t n = strcspn(a, "\n");
-    return strncmp(a, b, n + 1) == 0;
-}
-
-/* Tells whether a variable has one value here and another there. */
-static bool numbers_differ(const char *numbers, const char *others)
-{
-    for (const char *other; *numbers; numbers += strcspn(numbers, "\n") + 1)
-        if ((other = number_like(others, numbers)) && !is_line(numbers, other))
+        if (is_above(list, n, pid, &list[i]) && !is_starter(list[i].pid) &&
+            hearing_of(list[i].pid, signo) == HANDLES)
             return true;
     return false;
 }
 
-/* Tells whether a rank with these numbers may have added the line to its own environment, for what
- * it starts: torch reads its number from RANK. It is 0 for a rank that no launcher numbered. */
-static bool may_add(const char *numbers, const char *line)
+/* Finds the child that was started last, now. */
+static struct proc_id last_child(pid_t pid)
 {
-    const char *value = line + strcspn(line, "=") + 1;
-    return (str_starts(line, "RANK=") || str_starts(line, "LOCAL_RANK=")) &&
-           (*numbers || is_line(value, "0\n"));
+    struct proc_row *rows;
+    struct proc_id last = {0};
+    size_t n = proc_list(&rows);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].parent == pid && rows[i].start >= last.start)
+            last = (struct proc_id){rows[i].pid, rows[i].start};
+    free(rows);
+    return last;
 }
 
-/* Tells whether a process could have its numbers from a rank with the parent's. */
-static bool may_inherit(const char *numbers, const char *parents)
-{
-    for (const char *p = numbers; *p; p += strcspn(p, "\n") + 1)
-        if (!number_like(parents, p) && !may_add(parents, p))
-            return false;
-    return !numbers_differ(numbers, parents);
-}
+static double age_of(int64_t start) /* in clock ticks since boot, as clock_mono_s is in seconds */
+{ return clock_mono_s() - (double)start / (double)sysconf(_SC_CLK_TCK); }
 
-/* Tells whether the process was seen to start several ranks, now or by an earlier call. */
-static bool starts_several(const struct process *list, size_t n, const struct process *child,
-                           const struct process *parent, struct ranks_told *told)
+/* Tells whether a shell, which runs its traps between commands, waits for a command that lasts. In
+ * a loop it sleeps, or starts one command after the other. */
+static bool is_kept(const struct rank_process *list, size_t n, pid_t pid, int signo)
 {
-    struct proc_id id = {parent->pid, parent->start};
-    for (size_t i = 0; told && i < told->n_launchers; i++)
-        if (told_same(told->launchers[i], id))
-            return true;
-    bool several = false;
-    for (size_t i = 0; i < n && !several; i++)
-        several = list[i].parent == parent->pid &&
-                  numbers_differ(list[i].numbers.p, child->numbers.p);
-    struct proc_id *grown = several && told ? realloc(told->launchers, (told->n_launchers + 1) *
-                                                                           sizeof *grown)
-                                            : NULL;
-    if (grown) {
-        told->launchers = grown;
-        told->launchers[told->n_launchers++] = id;
+    static const char *const sleeps[] = {"sleep\n", NULL};
+    bool kept = true;
+    for (int look = 0; kept && look < 2; look++) {
+        if (look > 0)
+            clock_sleep_s(LOOKS_APART_S);
+        struct proc_id last = last_child(pid);
+        bool lasts = last.pid && age_of(last.start) >= LASTS_S,
+             hears = last.pid && (hearing_of((pid_t)last.pid, signo) == HANDLES ||
+                                  hears_below(list, n, (pid_t)last.pid, signo));
+        kept = (lasts || hears) && !is_program((pid_t)last.pid, sleeps);
     }
-    return several;
+    return kept;
 }
 
-/* Tells whether this process was started by the rank that its parent is, and so is no rank. The
- * parent's environment is that with which it began: a rank that sets RANK itself shows it in those
- * that it starts only. A launcher is known by its program, or since it starts several ranks. */
-static bool is_helper(const struct process *list, size_t n, const struct process *p,
-                      const struct process *parent, struct ranks_told *told)
+/* Tells how a process hears the signal. Of a shell that may not handle it, or not in time, it is
+ * decided here: if something below it handles the signal, that is to have it. */
+static enum hearing hearing_in(const struct rank_process *list, size_t n,
+                               const struct rank_process *p, int signo)
 {
-    if (strcmp(p->numbers.p, parent->numbers.p) == 0)
-        return true;
-    return may_inherit(p->numbers.p, parent->numbers.p) && p->elastic == parent->elastic &&
-           !is_shell(parent->pid) && !is_launcher(parent->pid) &&
-           !starts_several(list, n, p, parent, told);
-}
-
-/* Tells whether Slurm runs this process before a task (TaskProlog), with the task's environment:
- * its parent is the task, which is still a copy of the step daemon that started it. */
-static bool is_prolog(const struct process *p)
-{
-    struct proc_stat parent;
-    return is_program(p->parent, daemon_names) && proc_stat_read(p->parent, &parent) &&
-           is_program(parent.parent, daemon_names);
-}
-
-/* Finds which processes are the first of their rank, and which of those have ranks below them.
- * `told` keeps which have started several ranks; NULL: nothing is kept. */
-static void classify(struct process *list, size_t n, struct ranks_told *told)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct process *p = &list[i];
-        const struct process *parent = find(list, n, p->parent);
-        p->first = p->numbers.len > 0 && !is_prolog(p) && !is_tracker(p->pid) &&
-                   !(parent && is_helper(list, n, p, parent, told));
-        for (size_t depth = 0; p->first && parent && depth < n;
-             depth++, parent = find(list, n, parent->parent))
-            list[parent - list].launcher = true;
-    }
-}
-
-/* Tells whether one of these processes is the parent of the other, or further up. */
-static bool is_above(const struct process *list, size_t n, pid_t above, const struct process *p)
-{
-    for (size_t depth = 0; p && p->parent != above && depth < n; depth++)
-        p = find(list, n, p->parent);
-    return p && p->parent == above;
-}
-
-/* Tells how a process hears the signal. Of a shell of which that is not known it is decided here:
- * if something below it handles the signal, that is to have it. */
-static enum hearing hearing_in(const struct process *list, size_t n, pid_t pid, int signo)
-{
-    enum hearing hearing = hearing_of(pid, signo);
-    for (size_t i = 0; hearing == UNSURE && i < n; i++)
-        if (is_above(list, n, pid, &list[i]) && !is_starter(list[i].pid) &&
-            hearing_of(list[i].pid, signo) == HANDLES)
-            return DEAF;
-    return hearing == UNSURE ? HANDLES : hearing;
+    enum hearing hearing = hearing_of(p->pid, signo);
+    if (hearing != UNSURE && hearing != OPAQUE && hearing != DEFERS)
+        return hearing;
+    bool below = hears_below(list, n, p->pid, signo);
+    if (hearing == DEFERS)
+        return below && is_kept(list, n, p->pid, signo) ? DEAF : HANDLES;
+    return below || (hearing == OPAQUE && age_of(p->start) < OPAQUE_S) ? DEAF : HANDLES;
 }
 
 /* Tells whether a process handles the signal, and is no srun or similar program. */
-static bool hears(const struct process *list, size_t n, pid_t pid, int signo)
+static bool hears(const struct rank_process *list, size_t n, const struct rank_process *p,
+                  int signo)
 {
-    return hearing_in(list, n, pid, signo) == HANDLES && !is_starter(pid);
+    return hearing_in(list, n, p, signo) == HANDLES && !is_starter(p->pid);
 }
 
 /* Tells whether this process is to be signalled though no launcher numbered it: it handles the
  * signal, and no process above it does, apart from srun and similar programs. */
-static bool hears_first(const struct process *list, size_t n, const struct process *p, int signo)
+static bool hears_first(const struct rank_process *list, size_t n,
+                        const struct rank_process *p, int signo)
 {
-    const struct process *above = find(list, n, p->parent);
-    if (!hears(list, n, p->pid, signo))
+    const struct rank_process *above = ranks_find(list, n, p->parent);
+    if (!hears(list, n, p, signo))
         return false;
-    for (size_t depth = 0; above && depth < n; depth++, above = find(list, n, above->parent))
-        if (hears(list, n, above->pid, signo))
+    for (size_t depth = 0; above && depth < n; depth++, above = ranks_find(list, n, above->parent))
+        if (hears(list, n, above, signo))
             return false;
     return true;
-}
-
-/* Tells whether this process belongs to another node that shares this machine and has its own node
- * agent. */
-static bool is_elsewhere(const struct process *list, size_t n, const struct process *p,
-                         const char *own_node)
-{
-    if (!own_node || !p->node[0] || strcmp(p->node, own_node) == 0)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (list[i].kind == AGENT && strcmp(list[i].node, p->node) == 0)
-            return true;
-    return false;
-}
-
-/* Tells whether each line of these numbers is among the others. */
-static bool is_part(const char *numbers, const char *others)
-{
-    for (size_t n; *numbers; numbers += n) {
-        const char *at = others;
-        n = strcspn(numbers, "\n") + 1;
-        while (*at && strncmp(at, numbers, n) != 0)
-            at += strcspn(at, "\n") + 1;
-        if (!*at)
-            return false;
-    }
-    return true;
-}
-
-/* Writes the number of the step of this job whose step daemon shows this text in place of its
- * arguments: "slurmstepd: [83.0]", in a component of a heterogeneous job "[83+1.0]"; "" for another
- * job's, and for a step without a number, such as "batch". */
-static void step_of(const struct str *arguments, char step[LIMIT_NAME_BYTES])
-{
-    const char *job = getenv("SLURM_JOB_ID"), *end = arguments->p + arguments->len;
-    char begin[LIMIT_NAME_BYTES];
-    step[0] = '\0';
-    snprintf(begin, sizeof begin, "[%s", job ? job : "?");
-    for (const char *p = arguments->p; p < end; p += strlen(p) + 1) {
-        const char *at = strstr(p, begin);
-        at = at ? at + strlen(begin) : "";
-        if (*at == '+')
-            at += 1 + strspn(at + 1, "0123456789");
-        if (*at == '.')
-            snprintf(step, LIMIT_NAME_BYTES, "%.*s", (int)strspn(at + 1, "0123456789"), at + 1);
-    }
-}
-
-/* Tells whether this process is the step daemon of a numbered step of this job, but not of this
- * process's own step. */
-static bool is_step_daemon(pid_t pid)
-{
-    const char *own_step = getenv("SLURM_STEP_ID");
-    struct str text = STR_INIT;
-    char step[LIMIT_NAME_BYTES] = "";
-    if (is_program(pid, daemon_names) && proc_read(pid, "cmdline", &text))
-        step_of(&text, step);
-    str_release(&text);
-    return step[0] && !(own_step && strcmp(step, own_step) == 0);
-}
-
-/* Tells whether a step daemon started this process, which then is a task of the step, and the step
- * is the trainer's: another of its tasks here has the trainer's id, or BARE steps are looked for. A
- * task that has not executed its program yet, because its prolog runs, is still a copy of the
- * daemon, which blocks signals: one sent to it would end the program. */
-static bool is_task(const struct process *list, size_t n, const struct process *p, enum which which)
-{
-    bool ours = which == BARE;
-    for (size_t i = 0; i < n && !ours; i++)
-        ours = list[i].kind == OURS && list[i].parent == p->parent;
-    return ours && is_step_daemon(p->parent) && !is_program(p->pid, daemon_names);
-}
-
-/* Makes a process without an id one of the trainer's, under another or as a task of its step. Its
- * numbers are those of the process that started it, unless it has others. A task whose environment
- * was cleared has its process id as its number. */
-static bool adopt(struct process *list, size_t n, struct process *p, enum which which)
-{
-    const struct process *parent = find(list, n, p->parent);
-    bool below = parent && parent->kind == OURS;
-    if (!below && !is_task(list, n, p, which))
-        return false;
-    p->kind = OURS;
-    if (below && is_part(p->numbers.p, parent->numbers.p)) {
-        str_clear(&p->numbers);
-        str_add(&p->numbers, parent->numbers.p);
-    } else if (!p->numbers.len) {
-        str_addf(&p->numbers, "TASK=%ld\n", (long)p->pid);
-    }
-    if (below && !p->node[0])
-        snprintf(p->node, sizeof p->node, "%s", parent->node);
-    return true;
-}
-
-/* Adopts all that belong to the trainer; a process may be listed before the one that started it. */
-static void nameless_adopt(struct process *list, size_t n, enum which which)
-{
-    bool more = true;
-    while (more) {
-        more = false;
-        for (size_t i = 0; i < n; i++)
-            if (list[i].kind == NAMELESS)
-                more |= adopt(list, n, &list[i], which);
-    }
-}
-
-/* Removes from the list all but the trainer's processes on this node. */
-static void own_keep(struct process *list, size_t *n)
-{
-    const char *own_node = getenv("SLURMD_NODENAME");
-    size_t kept = 0;
-    for (size_t i = 0; i < *n; i++)
-        list[i].left_out = list[i].kind != OURS || is_elsewhere(list, *n, &list[i], own_node);
-    for (size_t i = 0; i < *n; i++)
-        if (list[i].left_out)
-            str_release(&list[i].numbers);
-        else
-            list[kept++] = list[i];
-    *n = kept;
-}
-
-static int processes_read(enum which which, const char *trainer_id, struct process **out,
-                          size_t *n, struct err *err)
-{
-    struct proc_row *rows;
-    size_t n_rows = proc_list(&rows);
-    struct process *list = calloc(n_rows + 1, sizeof *list);
-    *n = 0;
-    for (size_t i = 0; list && i < n_rows; i++) {
-        struct process p = {.pid = rows[i].pid,
-                            .parent = rows[i].parent,
-                            .start = rows[i].start,
-                            .numbers = STR_INIT};
-        if (environ_look(&p, which, trainer_id))
-            list[(*n)++] = p;
-        else
-            str_release(&p.numbers);
-    }
-    free(rows);
-    if (list) {
-        nameless_adopt(list, *n, which);
-        own_keep(list, n);
-    }
-    *out = list;
-    return list ? 0 : err_set(err, ERR_NOMEM, "out of memory looking for the trainer's processes");
 }
 
 /* Signals a listed process, once. If its pid is that of another process by now, no signal is sent.
  * Returns whether the process has been signalled, now or before. */
-static bool tell(const struct process *list, size_t n, const struct process *p, int signo,
+static bool tell(const struct rank_process *list, size_t n, const struct rank_process *p, int signo,
                  struct ranks_told *told)
 {
     struct proc_id pid = {p->pid, p->start};
     for (size_t i = 0; i < told->n_pids; i++)
         if (told_same(told->pids[i], pid))
             return true;
-    enum hearing hearing = hearing_in(list, n, p->pid, signo);
+    enum hearing hearing = hearing_in(list, n, p, signo);
     if (hearing == DEAF) {
         told->deaf++;
         told->deaf_pid = p->pid;
@@ -454,50 +140,36 @@ static bool tell(const struct process *list, size_t n, const struct process *p, 
     return true;
 }
 
-static void list_free(struct process *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        str_release(&list[i].numbers);
-    free(list);
-}
-
-static bool is_rank(const struct process *p)
-{
-    return p->first && !p->launcher;
-}
-
 /* Tells whether this process is to be signalled in place of the rank, which has no handler: it
  * handles the signal and none between does. Before `any` all of those, and the rank, are to be
  * shells. */
-static bool hears_for(const struct process *list, size_t n, const struct process *p,
-                      const struct process *rank, bool any, int signo)
+static bool hears_for(const struct rank_process *list, size_t n, const struct rank_process *p,
+                      const struct rank_process *rank, bool any, int signo)
 {
-    const struct process *above = find(list, n, p->parent);
+    const struct rank_process *above = ranks_find(list, n, p->parent);
     for (size_t depth = 0; above && depth < n && (any || is_shell(above->pid)); depth++) {
         if (above == rank)
-            return hears(list, n, p->pid, signo);
-        if (hears(list, n, above->pid, signo))
+            return hears(list, n, p, signo);
+        if (hears(list, n, above, signo))
             return false;
-        above = find(list, n, above->parent);
+        above = ranks_find(list, n, above->parent);
     }
     return false;
 }
 
-/* Tells whether a rank without a handler is taken for a program that waits. Its start is in clock
- * ticks since boot, as clock_mono_s is in seconds. */
-static bool is_waiting(const struct process *rank, struct ranks_told *told)
+/* Tells whether a rank without a handler is taken for a program that waits. */
+static bool is_waiting(const struct rank_process *rank, struct ranks_told *told)
 {
-    double age_s = clock_mono_s() - (double)rank->start / (double)sysconf(_SC_CLK_TCK);
     double deaf_s = told_noted_for_s(&told->deaf_ranks,
                                      (struct proc_id){rank->pid, rank->start});
-    return deaf_s >= DEAF_S || age_s >= AGED_S;
+    return deaf_s >= DEAF_S || age_of(rank->start) >= AGED_S;
 }
 
 /* Signals a rank. A shell that has no handler waits for the trainer that it started, which then is
  * signalled in its place, and so may another program (flock, a parent of spawned workers); but that
  * may also be a rank that starts up. One that has a handler later is signalled too. */
-static void rank_tell(const struct process *list, size_t n, const struct process *rank, int signo,
-                      struct ranks_told *told)
+static void rank_tell(const struct rank_process *list, size_t n,
+                      const struct rank_process *rank, int signo, struct ranks_told *told)
 {
     int64_t deaf = told->deaf;
     bool heard = false;
@@ -512,10 +184,10 @@ static void rank_tell(const struct process *list, size_t n, const struct process
 }
 
 /* Tells whether the rank, or what would be signalled in its place, handles the signal. */
-static bool is_rank_heard(const struct process *list, size_t n, const struct process *rank,
-                          int signo)
+static bool is_rank_heard(const struct rank_process *list, size_t n,
+                          const struct rank_process *rank, int signo)
 {
-    bool heard = hears(list, n, rank->pid, signo);
+    bool heard = hears(list, n, rank, signo);
     for (size_t i = 0; i < n && !heard; i++)
         heard = hears_for(list, n, &list[i], rank, true, signo);
     return heard;
@@ -524,25 +196,24 @@ static bool is_rank_heard(const struct process *list, size_t n, const struct pro
 /* Reads the trainer's processes, finds the ranks among them, and decides whether they are
  * numbered. */
 static int ranks_read(const char *trainer_id, int signo, struct ranks_told *told,
-                      struct process **list, size_t *n, struct err *err)
+                      struct rank_process **list, size_t *n, struct err *err)
 {
     bool heard = false;
-    int rc = processes_read(TRAINER, trainer_id, list, n, err);
+    int rc = ranks_list_read(RANKS_TRAINER, trainer_id, told, list, n, err);
     if (rc < 0)
         return rc;
-    classify(*list, *n, told);
     for (size_t i = 0; i < *n && !heard; i++)
-        heard = is_rank(&(*list)[i]) && is_rank_heard(*list, *n, &(*list)[i], signo);
+        heard = ranks_is_rank(&(*list)[i]) && is_rank_heard(*list, *n, &(*list)[i], signo);
     told_heard(told, heard);
     return 0;
 }
 
 void ranks_look(const char *trainer_id, int signo, struct ranks_told *told)
 {
-    struct process *list;
+    struct rank_process *list;
     size_t n;
     if (ranks_read(trainer_id, signo, told, &list, &n, NULL) == 0)
-        list_free(list, n);
+        ranks_list_free(list, n);
 }
 
 /* Tells whether it is time to look for ranks again. Looks get rarer, since most ranks are found by
@@ -561,7 +232,7 @@ static bool is_due(struct ranks_told *told)
 
 /* Tells whether ranks without the trainer's id may be in other steps: none of its processes is on
  * this node, or among them is an srun or mpirun. *since is when the first of them began. */
-static bool may_be_bare(const struct process *list, size_t n, int64_t *since)
+static bool may_be_bare(const struct rank_process *list, size_t n, int64_t *since)
 {
     bool starts = false;
     *since = n ? INT64_MAX : 0;
@@ -577,25 +248,25 @@ static bool may_be_bare(const struct process *list, size_t n, int64_t *since)
 static int bare_tell(const char *trainer_id, int signo, int64_t since, struct ranks_told *told,
                      struct err *err)
 {
-    struct process *list;
+    struct rank_process *list;
     size_t n;
     if (!getenv("SLURM_JOB_ID"))
         return 0;
-    int rc = processes_read(BARE, trainer_id, &list, &n, err);
+    int rc = ranks_list_read(RANKS_BARE, trainer_id, told, &list, &n, err);
     if (rc < 0)
         return rc;
-    classify(list, n, told);
     for (size_t i = 0; i < n; i++)
-        if (is_rank(&list[i]) && list[i].start >= since)
+        if (ranks_is_rank(&list[i]) && list[i].start >= since)
             rank_tell(list, n, &list[i], signo, told);
     told->bare |= told->n_pids > 0 || told->deaf > 0;
-    list_free(list, n);
+    ranks_list_free(list, n);
     return 0;
 }
 
 /* Signals a numbered rank. Returns false if it has no handler, and may still get one. */
-static bool numbered_tell(const struct process *list, size_t n, const struct process *rank,
-                          int signo, struct ranks_told *told)
+static bool numbered_tell(const struct rank_process *list, size_t n,
+                          const struct rank_process *rank, int signo,
+                          struct ranks_told *told)
 {
     int64_t deaf = told->deaf;
     size_t before = told->n_pids;
@@ -606,7 +277,7 @@ static bool numbered_tell(const struct process *list, size_t n, const struct pro
 }
 
 /* Signals those that no launcher has numbered, and the ranks without an id. */
-static int others_tell(const struct process *list, size_t n, const char *trainer_id, int signo,
+static int others_tell(const struct rank_process *list, size_t n, const char *trainer_id, int signo,
                        struct ranks_told *told, struct err *err)
 {
     int64_t since;
@@ -617,7 +288,7 @@ static int others_tell(const struct process *list, size_t n, const char *trainer
     if (may_be_bare(list, n, &since) || told->bare)
         rc = bare_tell(trainer_id, signo, since, told, err);
     for (size_t i = 0; i < n && !told->n_pids && !told->deaf; i++)
-        if (!find(list, n, list[i].parent) && !is_starter(list[i].pid))
+        if (!ranks_find(list, n, list[i].parent) && !is_starter(list[i].pid))
             /* No process handles the signal: the topmost one counts as deaf. */
             tell(list, n, &list[i], signo, told);
     return rc;
@@ -625,7 +296,7 @@ static int others_tell(const struct process *list, size_t n, const char *trainer
 
 int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struct err *err)
 {
-    struct process *list;
+    struct rank_process *list;
     size_t n;
     if (!is_due(told))
         return 0;
@@ -635,58 +306,23 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     told->deaf = 0;
     bool young = false;
     for (size_t i = 0; i < n; i++)
-        if (is_rank(&list[i]))
+        if (ranks_is_rank(&list[i]))
             young |= !numbered_tell(list, n, &list[i], signo, told);
     if (!told->numbered && !young)
         rc = others_tell(list, n, trainer_id, signo, told, err);
-    list_free(list, n);
+    ranks_list_free(list, n);
     return rc;
 }
 
 int64_t ranks_count(const char *trainer_id)
 {
-    struct process *list;
+    struct rank_process *list;
     size_t n;
     int64_t ranks = 0;
-    if (processes_read(TRAINER, trainer_id, &list, &n, NULL) < 0)
+    if (ranks_list_read(RANKS_TRAINER, trainer_id, NULL, &list, &n, NULL) < 0)
         return -1;
-    classify(list, n, NULL);
     for (size_t i = 0; i < n; i++)
-        ranks += is_rank(&list[i]);
-    list_free(list, n);
+        ranks += ranks_is_rank(&list[i]);
+    ranks_list_free(list, n);
     return ranks;
-}
-
-/* Tells whether the process runs `reel node-agent`. The srun that started it has its variables. */
-static bool is_node_agent(pid_t pid)
-{
-    struct str text = STR_INIT;
-    bool is = proc_read(pid, "cmdline", &text) && strlen(text.p) + 1 < text.len &&
-              strcmp(text.p + strlen(text.p) + 1, "node-agent") == 0;
-    str_release(&text);
-    return is;
-}
-
-static bool is_older(struct proc_id a, struct proc_id b)
-{
-    return a.start < b.start || (a.start == b.start && a.pid < b.pid);
-}
-
-bool ranks_agent_find(const char *trainer_id, struct proc_id *agent)
-{
-    struct proc_row *rows;
-    struct proc_id oldest = proc_identify(getpid()), own = oldest;
-    const char *own_node = getenv("SLURMD_NODENAME");
-    size_t n = proc_list(&rows);
-    for (size_t i = 0; i < n; i++) {
-        struct process p = {.pid = rows[i].pid, .start = rows[i].start, .numbers = STR_INIT};
-        struct proc_id id = {p.pid, p.start};
-        if (environ_look(&p, TRAINER, trainer_id) && p.kind == AGENT && is_older(id, oldest) &&
-            strcmp(p.node, own_node ? own_node : "") == 0 && is_node_agent(p.pid))
-            oldest = id;
-        str_release(&p.numbers);
-    }
-    free(rows);
-    *agent = oldest;
-    return !told_same(oldest, own);
 }

@@ -63,10 +63,6 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
  * seconds it is still known, when the notice comes, that there were such ranks a moment ago. */
 void ranks_look(const char *trainer_id, int signo, struct ranks_told *told);
 
-/* Finds the node agent of this trainer that has run longest on this node, if it has run longer than
- * this process. Returns false if there is none. */
-bool ranks_agent_find(const char *trainer_id, struct proc_id *agent);
-
 /* Returns the number of numbered ranks that run here; -1 if it cannot be determined. */
 int64_t ranks_count(const char *trainer_id);
 

@@ -1,121 +1,183 @@
 #include "launcher/run/script.h"
 
-#include <ctype.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/spawn.h"
 #include "base/str.h"
 #include "launcher/sched/proc.h"
 
 enum { SCRIPT_BYTES = 1 << 20 };
 
-/* ---- words of a line ---- */
+/* ---- words ---- */
 
-static bool is_end(char c) /* tells whether a word ends before this character */
-{
-    return !c || strchr(" \t\n;&|(){}'\"`", c);
-}
+enum token { TOKEN_WORD, TOKEN_BREAK, TOKEN_END }; /* BREAK: between two commands */
 
-/* Tells whether the line, of n bytes, has this word. */
-static bool has_word(const char *line, size_t n, const char *word)
-{
-    size_t len = strlen(word);
-    for (size_t i = 0; i + len <= n; i++)
-        if (strncasecmp(line + i, word, len) == 0 && (i == 0 || is_end(line[i - 1])) &&
-            is_end(line[i + len]))
-            return true;
-    return false;
-}
-
-/* Returns the line without the blanks around it; *n is its length. */
-static const char *trimmed(const char *line, size_t *n)
-{
-    while (*n && isspace((unsigned char)*line))
-        line++, --*n;
-    while (*n && isspace((unsigned char)line[*n - 1]))
-        --*n;
-    return line;
-}
-
-/* Tells whether a command of the line reads another file, or runs a text that is made. */
-static bool reads_other(const char *line, size_t n)
-{
-    bool begins = true; /* a command begins here */
-    if (has_word(line, n, "source") || has_word(line, n, "eval"))
-        return true;
-    for (size_t i = 0; i + 1 < n; i++) {
-        if (begins && line[i] == '.' && strchr(" \t", line[i + 1]))
-            return true;
-        begins = strchr(";&|({", line[i]) || (begins && strchr(" \t", line[i]));
-    }
-    return false;
-}
-
-/* Tells whether the line may end the words of a trap: it has "trap", or begins with the quote that
- * ends a body of several lines. */
-static bool is_trap(const char *line, size_t n)
-{
-    return has_word(line, n, "trap") || (n && strchr("'\"", *line));
-}
-
-static bool is_odd(const char *line, size_t n, char quote)
-{
-    bool odd = false;
-    for (size_t i = 0; i < n; i++)
-        odd ^= line[i] == quote;
-    return odd;
-}
-
-/* Tells whether the last word of a trap's line is made of a variable or a command. It is none of
- * the signals' if the line begins a body of several lines. */
-static bool ends_in_variable(const char *line, size_t n)
-{
-    size_t from = n;
-    if (!strchr("'\"", *line) && (is_odd(line, n, '\'') || is_odd(line, n, '"')))
-        return false;
-    while (from > 0 && !strchr(" \t", line[from - 1]))
-        from--;
-    return memchr(line + from, '$', n - from) || memchr(line + from, '`', n - from);
-}
-
-/* ---- the script ---- */
-
-struct names { /* of a signal */
-    const char *full, *bare; /* "SIGUSR1", "USR1" */
-    char number[16];
+struct reader {
+    const char *p;
+    struct str word;  /* without its quotes */
+    bool expands;     /* it has a variable or a command */
+    struct str until; /* the line that ends a here-document which begins with the next line */
 };
 
-static enum script_trap line_trap(const char *line, size_t n, const struct names *names)
+/* Appends what stands in quotes, and moves behind them. */
+static void quoted_read(struct reader *r)
 {
-    line = trimmed(line, &n);
-    if (n && *line == '#')
-        return SCRIPT_NONE;
-    bool named = has_word(line, n, names->full) || has_word(line, n, names->bare),
-         trap = is_trap(line, n);
-    if (trap && (named || has_word(line, n, names->number)))
-        return SCRIPT_TRAPS;
-    return named || (trap && ends_in_variable(line, n)) || reads_other(line, n) ? SCRIPT_UNSURE
-                                                                               : SCRIPT_NONE;
+    char quote = *r->p++;
+    for (; *r->p && *r->p != quote; r->p++) {
+        if (quote == '"' && *r->p == '\\' && r->p[1])
+            r->p++;
+        else if (quote == '"' && (*r->p == '$' || *r->p == '`'))
+            r->expands = true;
+        str_addc(&r->word, *r->p);
+    }
+    r->p += *r->p == quote;
 }
 
-enum script_trap script_trap_find(const char *text, int signo)
+static bool is_break(char c) { return c && strchr("\n;&|()", c); }
+
+static void word_read(struct reader *r)
 {
-    char name[SIGNAL_NAME_BYTES];
-    struct names names = {.full = signal_name(signo, name)};
-    enum script_trap found = SCRIPT_NONE;
-    names.bare = names.full + (str_starts(names.full, "SIG") ? strlen("SIG") : 0);
-    snprintf(names.number, sizeof names.number, "%d", signo);
-    for (size_t n; *text && found != SCRIPT_TRAPS; text += n + (text[n] == '\n')) {
-        n = strcspn(text, "\n");
-        enum script_trap trap = line_trap(text, n, &names);
-        found = trap == SCRIPT_NONE ? found : trap;
+    str_clear(&r->word);
+    r->expands = false;
+    while (*r->p && !is_break(*r->p) && !strchr(" \t", *r->p)) {
+        if (*r->p == '\'' || *r->p == '"') {
+            quoted_read(r);
+            continue;
+        }
+        if (*r->p == '\\' && r->p[1])
+            r->p++;
+        else if (*r->p == '$' || *r->p == '`')
+            r->expands = true;
+        str_addc(&r->word, *r->p++);
     }
-    return found;
 }
+
+/* Moves behind the here-document that begins here. */
+static void document_skip(struct reader *r)
+{
+    bool ended = false;
+    while (*r->p && !ended) {
+        const char *line = r->p + strspn(r->p, "\t");
+        size_t n = strcspn(line, "\n");
+        ended = n == r->until.len && memcmp(line, r->until.p, n) == 0;
+        r->p = line + n + (line[n] == '\n');
+    }
+    str_clear(&r->until);
+}
+
+/* Reads the word that ends a here-document, behind "<<". */
+static void document_read(struct reader *r)
+{
+    r->p += 2;
+    r->p += *r->p == '-';
+    r->p += strspn(r->p, " \t");
+    word_read(r);
+    str_clear(&r->until);
+    str_addn(&r->until, r->word.p, r->word.len);
+}
+
+static void blanks_skip(struct reader *r)
+{
+    for (;;) {
+        r->p += strspn(r->p, " \t");
+        if (r->p[0] == '\\' && r->p[1] == '\n')
+            r->p += 2;
+        else if (*r->p == '#')
+            r->p += strcspn(r->p, "\n");
+        else if (strncmp(r->p, "<<", 2) == 0 && r->p[2] != '<')
+            document_read(r);
+        else
+            return;
+    }
+}
+
+static enum token next(struct reader *r)
+{
+    blanks_skip(r);
+    if (!*r->p)
+        return TOKEN_END;
+    if (!is_break(*r->p)) {
+        word_read(r);
+        return TOKEN_WORD;
+    }
+    if (*r->p++ == '\n' && r->until.len)
+        document_skip(r);
+    return TOKEN_BREAK;
+}
+
+/* ---- commands ---- */
+
+static bool is_word(const struct reader *r, const char *const *words)
+{
+    for (; r->word.len && *words; words++)
+        if (strcmp(r->word.p, *words) == 0)
+            return true;
+    return false;
+}
+
+/* Tells whether a command may follow this word. */
+static bool leads(const struct reader *r)
+{
+    static const char *const words[] = {"then",    "do",      "else", "elif", "if", "while",
+                                        "until",   "!",       "{",    "time", "builtin",
+                                        "command", NULL};
+    return is_word(r, words);
+}
+
+static bool is_signal(const struct reader *r, int signo)
+{
+    char name[SIGNAL_NAME_BYTES], number[16];
+    const char *full = signal_name(signo, name), *word = r->word.len ? r->word.p : "";
+    snprintf(number, sizeof number, "%d", signo);
+    return strcasecmp(word, full) == 0 || strcmp(word, number) == 0 ||
+           (str_starts(full, "SIG") && strcasecmp(word, full + strlen("SIG")) == 0);
+}
+
+/* Reads the words of a trap. Returns the token behind them. */
+static enum token trap_read(struct reader *r, int signo, struct script_says *out)
+{
+    static const char *const dashes[] = {"--", NULL}, *const reset[] = {"-", NULL};
+    enum token t = next(r);
+    if (t == TOKEN_WORD && is_word(r, dashes))
+        t = next(r);
+    if (t != TOKEN_WORD)
+        return t;
+    bool takes_back = is_word(r, reset), ignores = !r->word.len;
+    while ((t = next(r)) == TOKEN_WORD) {
+        bool ours = is_signal(r, signo);
+        out->may_trap |= r->expands || (ours && takes_back);
+        out->traps |= ours && !takes_back && !ignores;
+    }
+    return t;
+}
+
+struct script_says script_says_find(const char *text, int signo)
+{
+    static const char *const traps[] = {"trap", NULL}, *const waits[] = {"wait", NULL},
+                             *const sources[] = {".", "source", "eval", NULL};
+    struct reader r = {.p = text, .word = STR_INIT, .until = STR_INIT};
+    struct script_says says = {.read = true};
+    bool begins = true; /* the next word is a command */
+    for (enum token t; (t = next(&r)) != TOKEN_END;) {
+        if (t == TOKEN_WORD && begins && is_word(&r, traps))
+            t = trap_read(&r, signo, &says);
+        says.waits |= t == TOKEN_WORD && begins && is_word(&r, waits);
+        says.sources |= t == TOKEN_WORD && begins && is_word(&r, sources);
+        begins = t != TOKEN_WORD || (begins && leads(&r));
+        if (t == TOKEN_END)
+            break;
+    }
+    str_release(&r.word);
+    str_release(&r.until);
+    return says;
+}
+
+/* ---- the script of a process ---- */
 
 /* Returns the first of a shell's arguments that is no option, or NULL. *is_text: it is a script
  * itself (-c). */
@@ -123,13 +185,15 @@ static const char *operand_find(const struct str *arguments, bool *is_text)
 {
     const char *end = arguments->p + arguments->len, *p = arguments->p + strlen(arguments->p) + 1;
     *is_text = false;
-    for (; p < end && strchr("-+", *p) && *p; p += strlen(p) + 1) {
+    for (; p < end && *p && strchr("-+", *p); p += strlen(p) + 1) {
         char last = p[strlen(p) - 1];
         bool dashes = p[1] == '-';
+        if (strcmp(p, "-s") == 0)
+            return NULL;
         *is_text |= *p == '-' && !dashes && strchr(p, 'c');
         if (!dashes && strchr("oO", last)) /* the name of an option follows */
             p += strlen(p) + 1;
-        if (strcmp(p, "-s") == 0 || p >= end)
+        if (p >= end)
             return NULL;
     }
     return p < end ? p : NULL;
@@ -156,12 +220,24 @@ static bool script_read(pid_t pid, struct str *out)
     return read;
 }
 
-enum script_trap script_trap_of(pid_t pid, int signo)
+struct script_says script_says_of(pid_t pid, int signo)
 {
     struct str script = STR_INIT;
-    enum script_trap found = SCRIPT_UNSURE;
+    struct script_says says = {.read = false};
     if (script_read(pid, &script))
-        found = script_trap_find(script.p ? script.p : "", signo);
+        says = script_says_find(script.p ? script.p : "", signo);
     str_release(&script);
-    return found;
+    return says;
+}
+
+bool script_is_part(pid_t pid)
+{
+    struct proc_stat stat;
+    struct str own = STR_INIT, parents = STR_INIT;
+    bool is = proc_stat_read(pid, &stat) && proc_read(pid, "cmdline", &own) &&
+              proc_read(stat.parent, "cmdline", &parents) && own.len > 0 &&
+              own.len == parents.len && memcmp(own.p, parents.p, own.len) == 0;
+    str_release(&own);
+    str_release(&parents);
+    return is;
 }

@@ -1,5 +1,5 @@
 /* Which traps a shell's script has, and the shells whose script is read. Whom a node agent tells by
- * that is t4301's. */
+ * that is t4302's. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,45 +19,60 @@
 #include "launcher/run/script.h"
 #include "tests/lib/scratch.h"
 
+/* Formats what a script says: "traps", "may" (set a trap), "sources", "waits". */
+static const char *words(struct script_says s)
+{
+    static char out[64];
+    snprintf(out, sizeof out, "%s%s%s%s%s", s.read ? "" : "unread ", s.traps ? "traps " : "",
+             s.may_trap ? "may " : "", s.sources ? "sources " : "", s.waits ? "waits " : "");
+    return out;
+}
+
 static void traps_are_found(void **state)
 {
-    static const struct {
-        const char *text;
-        enum script_trap trap;
-    } rows[] = {
-        {"", SCRIPT_NONE},
-        {"python train.py\nexit $?\n", SCRIPT_NONE},
-        {"trap 'rm -rf \"$dir\"' EXIT\npython train.py\n", SCRIPT_NONE},
-        {"trap cleanup EXIT TERM\nfind . -name x; cd ./y\n", SCRIPT_NONE},
-        {"# trap save USR1\n# source it\npython train.py", SCRIPT_NONE},
-        {"trap 'kill -TERM $child\nwait' TERM INT\n", SCRIPT_NONE},
-        {"trapped=1; resource=2; echo 10 USR10\n", SCRIPT_NONE},
-        {"trap save USR1", SCRIPT_TRAPS},
-        {"  trap save SIGUSR1 EXIT", SCRIPT_TRAPS},
-        {"trap 'touch stop' usr1;python train.py", SCRIPT_TRAPS},
-        {"trap : 10\n", SCRIPT_TRAPS},
-        {"[ \"$A\" ] || trap 'save' TERM USR1\n", SCRIPT_TRAPS},
-        {"trap '\n  kill -USR1 $child\n  wait\n' USR1 EXIT\n", SCRIPT_TRAPS},
-        {"trap \"\n  wait\n\" EXIT USR1\n", SCRIPT_TRAPS},
-        {"trap save $signals\n", SCRIPT_UNSURE},
-        {"trap save `signals`\n", SCRIPT_UNSURE},
-        {"trap '\n  save\n' $signals\n", SCRIPT_UNSURE},
-        {"source traps.sh\n", SCRIPT_UNSURE},
-        {"cd /x && . ./traps.sh\n", SCRIPT_UNSURE},
-        {"eval \"$setup\"\n", SCRIPT_UNSURE},
-        {"for s in USR1 TERM; do on $s; done\n", SCRIPT_UNSURE},
-        {"source traps.sh\ntrap save USR1\n", SCRIPT_TRAPS},
+    static const struct { const char *text, *says; } rows[] = {
+        {"", ""},
+        {"python train.py\nexit $?\n", ""},
+        {"trap 'rm -rf \"$dir\"' EXIT\npython train.py\n", ""},
+        {"trap cleanup EXIT TERM\nfind . -name x; cd ./y\n", ""},
+        {"# trap save USR1\n# source it\npython train.py # wait", ""},
+        {"trap \"echo cleaned\" EXIT # USR1 goes to python itself\n", ""},
+        {"trap 'kill -s USR1 $MON' EXIT\n", ""},
+        {"trap 'rm -rf X; exit 10' EXIT\n", ""},
+        {"trap 'kill -TERM $child\nwait' TERM INT\n", ""},
+        {"trapped=1; resource=2; echo trap x USR1; echo wait; echo 10 USR10\n", ""},
+        {"cat > conf << END\ntrap save USR1\nit's\nEND\npython x <<< 'trap x USR1'\n", ""},
+        {"cat <<-'E' | python\n\ttrap save USR1\n\tE\ntrap save TERM\n", ""},
+        {"trap '' USR1\n", ""},
+        {"echo \"it's\"; trap save USR1", "traps "},
+        {"  trap save SIGUSR1 EXIT", "traps "},
+        {"trap 'touch stop' usr1;python train.py & wait", "traps waits "},
+        {"trap : 10\n", "traps "},
+        {"trap -- save \\\n  TERM \\\n USR1\n", "traps "},
+        {"[ \"$A\" ] || trap 'save' TERM USR1\n", "traps "},
+        {"if [ x ]; then trap 'save' \"USR1\"; fi; wait $!\n", "traps waits "},
+        {"on() { builtin trap save USR1; }\n", "traps "},
+        {"trap '\n  kill -USR1 $child\n  wait\n' USR1 EXIT\n", "traps "},
+        {"trap \"\n  wait\n\" EXIT USR1\n", "traps "},
+        {"trap save USR1; x; trap - USR1; trap clean EXIT\n", "traps may "},
+        {"trap save $signals\n", "may "},
+        {"trap save `signals`\n", "may "},
+        {"trap '\n  save\n' $signals\n", "may "},
+        {"source traps.sh\n", "sources "},
+        {"cd /x && . ./traps.sh\n", "sources "},
+        {"eval \"$setup\"\n", "sources "},
+        {"source traps.sh\ntrap save USR1\n", "traps sources "},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (script_trap_find(rows[i].text, SIGUSR1) != rows[i].trap)
-            fail_msg("'%s' is taken for %d", rows[i].text,
-                     script_trap_find(rows[i].text, SIGUSR1));
+        if (strcmp(words(script_says_find(rows[i].text, SIGUSR1)), rows[i].says) != 0)
+            fail_msg("'%s' is taken for '%s'", rows[i].text,
+                     words(script_says_find(rows[i].text, SIGUSR1)));
 }
 
 /* Starts a program that is a shell or becomes one, waits until it prints something, and looks at
  * its script. */
-static enum script_trap shell_trap(const char *const *argv)
+static struct script_says shell_says(const char *const *argv)
 {
     int fds[2], status;
     char up;
@@ -71,11 +86,11 @@ static enum script_trap shell_trap(const char *const *argv)
     }
     close(fds[1]);
     assert_int_equal(read(fds[0], &up, 1), 1);
-    enum script_trap trap = script_trap_of(pid, SIGUSR1);
+    struct script_says says = script_says_of(pid, SIGUSR1);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     close(fds[0]);
-    return trap;
+    return says;
 }
 
 #define STAYS "; echo; while :; do sleep 0.1; done"
@@ -99,13 +114,13 @@ static void scripts_are_read(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *argv[7] = {NULL};
         memcpy(argv, rows[i], sizeof rows[i]);
-        if (shell_trap(argv) != SCRIPT_TRAPS)
+        if (!shell_says(argv).traps)
             fail_msg("the script of row %zu is not read", i);
     }
     const char *none[] = {"bash", "-c", "trap : EXIT" STAYS, NULL};
-    assert_int_equal(shell_trap(none), SCRIPT_NONE);
+    assert_string_equal(words(shell_says(none)), "");
     const char *input[] = {"bash", "-c", "exec bash -s <<< 'trap : USR1" STAYS "'", NULL};
-    assert_int_equal(shell_trap(input), SCRIPT_UNSURE);
+    assert_string_equal(words(shell_says(input)), "unread ");
     assert_int_equal(chdir("/"), 0);
 }
 
