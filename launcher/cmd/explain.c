@@ -70,6 +70,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
         seconds_add(out, " of which loading", g.load);
     if (g.replayed >= 0)
         str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
+    if (run_attempt_unheard(a))
+        str_add(out, "; no rank had a handler for the notice");
     if (a->agents_mended[0])
         str_addf(out, "; of its node agents, %s", a->agents_mended);
     if (a->told_by_srun[0])
@@ -131,6 +133,21 @@ static void suspended_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, num_format_seconds(a->suspended_s, text, sizeof text));
 }
 
+/* Says that a notice came to an attempt that has not ended, and whether ranks were told. */
+static void notice_text(const struct run_attempt *a, struct str *out)
+{
+    char when[32];
+    if (a->cause != CAUSE_NONE || !(a->signal_at > 0))
+        return;
+    str_addf(out, "  attempt %lld was told to stop at %s (%s at the %s)%s\n", (long long)a->number,
+             clock_format_utc(a->signal_at, when, sizeof when), a->signal,
+             a->signal_at_step ? "trainer's step" : "agent",
+             run_attempt_unheard(a) ? ": no rank has a handler for that, so none saves; one that "
+                                      "gets a handler is told then"
+             : a->ranks_heard       ? ": its ranks were told to save"
+                                    : "");
+}
+
 /* Says which request of the attempt's agent the scheduler refused or did not answer. */
 static void vain_text(const struct run_attempt *a, struct str *out)
 {
@@ -165,6 +182,7 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_put_int(o, "damaged_checkpoints", b ? b->damaged : 0);
     json_put_int(o, "loaded_step", b ? b->loaded_step : -1);
     json_put_text(o, "refused", b ? b->refused : "");
+    json_put_bool(o, "unheard", run_attempt_unheard(a));
     json_put_text(o, "detail", a->detail);
     json_obj_end(o);
 }
@@ -293,7 +311,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out),
-            suspended_text(&s->attempts[i], out), vain_text(&s->attempts[i], out);
+            suspended_text(&s->attempts[i], out), notice_text(&s->attempts[i], out),
+            vain_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const char *word, const char *waits,

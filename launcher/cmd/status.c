@@ -77,6 +77,8 @@ static void remarks_text(const struct run_state *s, const char *why, bool mute, 
                       "known here)");
     else if (last && lacks_room(last))
         str_addf(out, "  (no room on the disk: see reel explain)");
+    if (last && last->cause == CAUSE_NONE && run_attempt_unheard(last))
+        str_add(out, "  (told to stop, and no rank has a handler for that: see reel explain)");
     if (s->claimed > known)
         str_addf(out, "  (attempt %lld has begun, and no log tells of it: this is what was before)",
                  (long long)s->claimed);

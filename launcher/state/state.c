@@ -296,6 +296,8 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         a->held_until = json_num(event, "until", 0);
     } else if (strcmp(kind, "node_lost") == 0) {
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
+    } else if (strcmp(kind, "ranks_told") == 0) {
+        a->ranks_asked = true, a->ranks_heard |= json_int(event, "ranks", 0) > 0;
     } else if (strcmp(kind, "told_by_srun") == 0) {
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
     } else if (strcmp(kind, "node_agents_mended") == 0) {
@@ -562,8 +564,7 @@ int64_t run_state_without_progress(const struct run_state *s)
 static int64_t budget_for(const struct run_budget *b, enum attempt_cause cause)
 {
     switch (budget_of(cause)) {
-    case CAUSE_CRASH:
-    case CAUSE_DONE: return b->crash;
+    case CAUSE_CRASH: case CAUSE_DONE: return b->crash;
     case CAUSE_NODE_FAIL: return b->node_fail;
     case CAUSE_PREEMPT: return b->preempt;
     case CAUSE_TIME_LIMIT: return b->time_limit;
