@@ -83,7 +83,7 @@ const struct opt_cmd cmd_wrap = {
     "ask for #SBATCH --requeue, --open-mode=append and --signal=B:USR1@120. What the trainer "
     "prints goes to the job's output and to logs/attempt-N.log of the run's folder. It finds "
     "REEL_RUN_DIR, REEL_RUN_ID and REEL_ATTEMPT in its environment. It is done when it exits with "
-    "0 and neither the job nor its steps were being ended, or its --steps are reached; in doubt it "
+    "0 and its --steps are reached or neither the job nor its steps were being ended; in doubt it "
     "was interrupted; exit 0 clearly short of --steps is an early_exit, which counts like a crash. "
     "Its exit status 75 says that it has saved and is to be run again. Job scripts to begin with: "
     "contrib/sbatch.\n\n"

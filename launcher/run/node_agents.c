@@ -537,7 +537,7 @@ void node_agents_free(struct node_agents *n)
         end_ask(n); /* the node agents may still run although their srun has ended */
         end_wait(n, FREE_WAIT_S, false);
         signal_all(n, SIGTERM); /* as sched_step_free does, but all at once */
-        end_wait(n, END_WAIT_S, false);
+        end_wait(n, FREE_WAIT_S, false); /* srun waits long for a step daemon that was killed */
         signal_all(n, SIGKILL);
     }
     for (size_t i = 0; i < n->n_parts; i++)
