@@ -214,7 +214,10 @@ static void unreadable_is_not_damaged(void **state)
     static const struct { const char *from, *to, *says; } forged[] = {
         {"\"reel.ckpt/1\"", "\"reel.ckpt/2\"", "schema is 'reel.ckpt/2'"},
         {"\"ema\":", "\"streams\": 4, \"ema\":", "streams"},
-        {"\"family\":", "\"experts\": 8, \"family\":", "experts"}};
+        {"\"family\":", "\"experts\": 8, \"family\":", "experts"},
+        {"\"config_hash\": \"", "\"config_hash\": \"z", "is not a hash"},
+        {"\"hash\": \"", "\"hash\": \"z", "is not a hash"},
+        {"\"shape\": [", "\"shape\": [1, 1, 1, ", "shape is not one of"}};
     struct rig r;
     (void)state;
     ckpt_rig_open(&r, "dp=1", world);

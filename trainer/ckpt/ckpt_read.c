@@ -68,7 +68,7 @@ static int hash_parse(const char *text, struct hash128 *out, struct err *err)
 {
     unsigned long long hi, lo;
     if (strlen(text) != HASH_TEXT_BYTES - 1 || sscanf(text, "%16llx%16llx", &hi, &lo) != 2)
-        return err_set(err, ERR_CORRUPT, "'%s' is not a hash of 32 hex digits", text);
+        return err_set(err, ERR_INPUT, "'%s' is not a hash of 32 hex digits", text);
     *out = (struct hash128){hi, lo};
     return 0;
 }
@@ -96,7 +96,7 @@ static int tensors_read(const struct json_doc *doc, struct arena *arena, struct 
             if (t->nd == 4 || !cJSON_IsNumber(dim) ||
                 !(dim->valuedouble >= 1 && dim->valuedouble <= 0x1p53) ||
                 !num_mul_i64(t->count, (int64_t)dim->valuedouble, &t->count))
-                return err_set(err, ERR_CORRUPT, "%s: %s.shape is not one of 1 to 4 dimensions",
+                return err_set(err, ERR_INPUT, "%s: %s.shape is not one of 1 to 4 dimensions",
                                doc->name, path);
             t->dim[t->nd++] = (int64_t)dim->valuedouble;
         }
@@ -121,14 +121,14 @@ static int files_read(const struct json_doc *doc, struct arena *arena, struct ck
         if (rc < 0 || (rc = hash_parse(row.hash, &f->hash, err)) < 0)
             return rc;
         if (strchr(row.name, '/'))
-            return err_set(err, ERR_CORRUPT, "%s: %s.name '%s' is no file of this folder",
+            return err_set(err, ERR_INPUT, "%s: %s.name '%s' is no file of this folder",
                            doc->name, path, row.name);
         snprintf(f->name, sizeof f->name, "%s", row.name);
         f->n = row.n, f->trained = row.trained < 0 ? row.n : row.trained, f->bytes = row.bytes;
         m->n_files++;
     }
     if (m->n_files != ckpt_files(&m->layout))
-        return err_set(err, ERR_CORRUPT, "%s: names %lld files, its layout has %lld", doc->name,
+        return err_set(err, ERR_INPUT, "%s: names %lld files, its layout has %lld", doc->name,
                        (long long)m->n_files, (long long)ckpt_files(&m->layout));
     return 0;
 }
@@ -156,7 +156,7 @@ static int spikes_read(const struct json_doc *doc, struct spike_history *h, stru
         return 0;
     h->n = numbers_read(json_member(obj, "loss"), h->loss);
     if (h->n < 0 || numbers_read(json_member(obj, "norm"), h->norm) != h->n)
-        return err_set(err, ERR_CORRUPT,
+        return err_set(err, ERR_INPUT,
                        "%s: spikes.loss and spikes.norm are not as many numbers each, %d at most",
                        doc->name, SPIKE_STEPS);
     return 0;
@@ -173,10 +173,12 @@ static int layout_read_text(const struct json_doc *doc, const char *text, const 
     int rule = layout_broken_rule(out, m, (struct seq){1, 1, out->tp * out->cp},
                                   out->dp * out->mbs, layout_world(out));
     return rule < 0 ? 0
-                    : err_set(err, ERR_CORRUPT, "%s: layout '%s': %s", doc->name, text,
+                    : err_set(err, ERR_INPUT, "%s: layout '%s': %s", doc->name, text,
                               layout_rule_sentence(rule));
 }
 
+/* Reads a manifest whose checksum fits. What cannot be read of it was written so, by another
+ * version: it is no damage. */
 static int manifest_read(const struct json_doc *doc, struct arena *arena, struct ckpt_manifest *m,
                          struct err *err)
 {
@@ -201,7 +203,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     m->seed = head.seed;
     m->ema = head.ema;
     if (m->dtype > DTYPE_F32 || dtype_stat(m->run_dtype) != m->dtype)
-        return err_set(err, ERR_CORRUPT,
+        return err_set(err, ERR_INPUT,
                        "%s: numbers of %s from a run of %s: it is not a checkpoint of this "
                        "program's",
                        doc->name, dtype_names[m->dtype], dtype_names[m->run_dtype]);
