@@ -79,6 +79,7 @@ static int fits(const struct host_space *h, const struct layout *l, struct memor
 struct survey {
     const struct host_space *h;
     struct memory_kept kept;
+    double least_bytes; /* of all ranks of out.nearest */
     struct host_space_survey out;
 };
 
@@ -91,7 +92,10 @@ static int layout_size(void *ctx, const struct layout *l, struct err *err)
     if (rc < 0)
         return rc;
     s->out.fit += may_fit;
-    s->out.least_bytes = fmin(s->out.least_bytes, bytes);
+    if (bytes * (double)layout_world(l) < s->least_bytes) {
+        s->least_bytes = bytes * (double)layout_world(l);
+        s->out.nearest = *l, s->out.nearest_bytes = bytes;
+    }
     s->out.baseline = s->out.baseline ||
                       (s->h->spec.baseline && layout_equal(s->h->spec.baseline, l));
     return 0;
@@ -100,7 +104,7 @@ static int layout_size(void *ctx, const struct layout *l, struct err *err)
 int host_space_survey(const struct host_space *h, struct space *counts,
                       struct host_space_survey *out, struct err *err)
 {
-    struct survey survey = {.h = h, .out.least_bytes = INFINITY};
+    struct survey survey = {.h = h, .least_bytes = INFINITY};
     struct space s = {0};
     int rc;
     if ((rc = space_walk(&h->spec.space, layout_size, &survey, &s, err)) < 0)

@@ -38,7 +38,8 @@ struct host_space;
 /* Sums up all legal layouts. */
 struct host_space_survey {
     int64_t fit;             /* how many may fit */
-    double least_bytes;      /* of a rank of the smallest layout */
+    struct layout nearest;   /* the one whose ranks together need the fewest bytes */
+    double nearest_bytes;    /* of a rank of it */
     bool baseline;           /* the caller's baseline is among the legal ones */
 };
 struct host_space *host_space_new(const struct host_space_spec *spec, struct err *err);

@@ -61,24 +61,37 @@ static int machine_probe(struct tune *t, struct err *err)
     return host_set(host, &speed, c->cores, err);
 }
 
+/* Returns the bytes that each rank of a layout has. */
+static double rank_limit(const struct tune *t, const struct layout *l)
+{
+    return t->conf.memory_bytes > 0 ? (double)t->conf.memory_bytes / (double)layout_world(l)
+                                    : described_limit_bytes(t->described);
+}
+
+static int none_fits(const struct tune *t, int64_t layouts, struct err *err)
+{
+    static const struct memory_learned nothing;
+    double needs = memory_peak(&nothing, t->nearest_bytes), has = rank_limit(t, &t->nearest);
+    char need[32], have[32], missing[32];
+    struct str text = STR_INIT;
+    layout_format(&t->nearest, &text);
+    err_set(err, ERR_NO,
+            "0 of %lld layouts fit the memory: the nearest, %s, needs %s of %s, so %s (%.0f bytes) "
+            "are missing on each rank (it fits with probability %.2g, and %.2g is asked for): take "
+            "more ranks with memory of their own, a smaller model or extent, or give --memory",
+            (long long)layouts, text.p,
+            num_format_bytes((int64_t)needs, need, sizeof need),
+            num_format_bytes((int64_t)has, have, sizeof have),
+            num_format_bytes((int64_t)(needs - has), missing, sizeof missing), ceil(needs - has),
+            memory_fits(&nothing, t->nearest_bytes, has), MIN_FIT);
+    str_release(&text);
+    return ERR_NO;
+}
+
 /* Checks that at least one layout fits the memory. Otherwise there is no need to measure the
  * machine. */
 static int fit_check(const struct tune *t, int64_t layouts, struct err *err)
-{
-    char least[32], all[32];
-    double memory = (double)t->conf.memory_bytes;
-    if (t->n_fit > 0 || layouts == 0)
-        return 0;
-    if (memory <= 0)
-        memory = described_limit_bytes(t->described) * (double)t->conf.ranks[0];
-    return err_set(err, ERR_NO,
-                   "0 of %lld layouts fit the memory: the least takes %s a rank, and all ranks "
-                   "have %s together; take more ranks with memory of their own, a smaller model or "
-                   "extent, or give --memory",
-                   (long long)layouts,
-                   num_format_bytes((int64_t)t->least_bytes, least, sizeof least),
-                   num_format_bytes((int64_t)memory, all, sizeof all));
-}
+{ return t->n_fit > 0 || layouts == 0 ? 0 : none_fits(t, layouts, err); }
 
 static int items_make(struct tune *t, struct err *err)
 {
@@ -204,13 +217,17 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
     return 0;
 }
 
-/* Counts how many of a cluster's candidates may fit. */
+/* Counts how many of a cluster's candidates may fit, and finds the one that is nearest to it. */
 static int described_fit(struct tune *t, struct err *err)
 {
-    t->n_fit = 0, t->least_bytes = INFINITY;
+    double least = INFINITY;
+    t->n_fit = 0;
     for (size_t i = 0; i < t->space.n; i++) {
+        const struct search_item *item = &t->items[i];
+        double share = item->planned_bytes / rank_limit(t, &item->layout);
         t->n_fit += search_fits(&t->search, (int64_t)i);
-        t->least_bytes = fmin(t->least_bytes, t->items[i].planned_bytes);
+        if (share < least)
+            least = share, t->nearest = item->layout, t->nearest_bytes = item->planned_bytes;
     }
     return fit_check(t, (int64_t)t->space.n, err);
 }
@@ -229,7 +246,7 @@ static int probed_open(struct tune *t, const struct space_spec *spec, struct err
     t->target = host_space_target(t->host);
     if ((rc = host_space_survey(t->host, &t->space, &survey, err)) < 0)
         return rc;
-    t->n_fit = survey.fit, t->least_bytes = survey.least_bytes;
+    t->n_fit = survey.fit, t->nearest = survey.nearest, t->nearest_bytes = survey.nearest_bytes;
     if ((rc = fit_check(t, t->space.legal, err)) < 0)
         return rc;
     if (t->conf.baseline && !survey.baseline)

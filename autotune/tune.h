@@ -89,10 +89,11 @@ struct tune {
     char (*trial_ids)[40];  /* for each item, the trial that gave its time; "": none */
     char trial[40];         /* the present trial */
     int64_t reused;
-    /* n_fit layouts may fit the memory; the smallest layout takes least_bytes a rank. On this
+    /* n_fit layouts may fit the memory; the nearest to it takes nearest_bytes a rank. On this
      * machine all legal layouts are counted, for a cluster its candidates. */
     int64_t n_fit;
-    double least_bytes;
+    struct layout nearest;
+    double nearest_bytes;
     struct described *described;            /* the cluster of conf.cluster; else NULL */
     struct host_space *host;                /* this machine as probed; else NULL */
     struct target target;                   /* the target of `described` or of `host` */

@@ -58,6 +58,22 @@ static int64_t judge(struct host_space *h, const struct host_space_spec *spec,
     return fit;
 }
 
+/* No layout's ranks need fewer bytes together than those of the nearest. */
+static void nearest_is(const struct target *target, const struct space *all,
+                       const struct host_space_survey *survey)
+{
+    struct target_item item;
+    struct err err;
+    double least = INFINITY;
+    for (size_t i = 0; i < all->n; i++) {
+        assert_ok(target_predict(target, &all->items[i], &item, &err), &err);
+        least = fmin(least, item.bytes * (double)layout_world(&all->items[i]));
+    }
+    assert_ok(target_predict(target, &survey->nearest, &item, &err), &err);
+    assert_true(item.bytes == survey->nearest_bytes);
+    assert_true(item.bytes * (double)layout_world(&survey->nearest) == least);
+}
+
 static void held_to_list(const struct host_space_spec *spec, bool all_fit)
 {
     struct host_space_survey survey;
@@ -76,6 +92,7 @@ static void held_to_list(const struct host_space_spec *spec, bool all_fit)
     struct target target = host_space_target(h);
     assert_ok(target_list(&target, always, 1, &some, &err), &err);
     assert_int_equal(survey.fit, fit);
+    nearest_is(&target, &all, &survey);
     assert_true((fit == (int64_t)all.n) == all_fit && fit > 0);
     assert_int_equal(counts.legal, all.n);
     assert_int_equal(some.legal, all.n);
