@@ -72,6 +72,7 @@ struct described *described_new(const struct described_spec *spec, struct err *e
     const struct plan_ask ask = {.loaded = spec->model, .cluster = spec->cluster,
                                  .stack = spec->stack, .seq = spec->seq, .gbs = spec->gbs,
                                  .dtype = spec->dtype, .fits = 0.5,
+                                 .ema = spec->ema, .residual_wide = spec->residual_wide,
                                  .adapter = spec->adapter};
     d->planner = planner_new(&ask, err);
     if (!d->planner || ranks_check(d, err) < 0) {

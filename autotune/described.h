@@ -25,6 +25,7 @@ struct described_spec {
     struct seq seq;            /* tokens of a sample */
     int64_t gbs;
     enum dtype dtype;
+    bool ema, residual_wide;   /* as in struct plan_ask */
     const int64_t *ranks;
     size_t n_ranks;
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */

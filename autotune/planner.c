@@ -90,6 +90,8 @@ static int planner_open(struct planner *p, struct err *err)
                                  .gbs = p->ask.gbs,
                                  .act = act_of(p),
                                  .fp8 = p->ask.dtype == DTYPE_FP8,
+                                 .ema = p->ask.ema,
+                                 .residual_wide = p->ask.residual_wide,
                                  .encoder_bytes = p->ask.encoder_bytes};
     price_machine(&p->cluster, p->v, act_of(p), p->work.fp8, &p->machine);
     return 0;
@@ -440,6 +442,8 @@ int planner_plan(const struct planner *p, const struct planned *planned, struct 
                          .predicted_bytes = (int64_t)planned->footprint.total,
                          .limit_bytes = (int64_t)planner_limit_bytes(p),
                          .encoder_bytes = p->ask.encoder_bytes,
+                         .ema = p->ask.ema,
+                         .residual_wide = p->ask.residual_wide,
                          .model_hash = model_hash(&p->model)};
     snprintf(out->model, sizeof out->model, "%s", p->model.name);
     snprintf(out->device, sizeof out->device, "%s", d->name);

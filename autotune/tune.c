@@ -206,6 +206,9 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
                                              .seq = spec->seq,
                                              .gbs = spec->gbs,
                                              .dtype = c->run->dtype,
+                                             .ema = c->run->adamw.ema_decay > 0,
+                                             .residual_wide =
+                                                 c->run->residual == RESIDUAL_F32,
                                              .ranks = c->ranks,
                                              .n_ranks = c->n_ranks,
                                              .scale_down = c->scale_down,
@@ -327,7 +330,7 @@ static void evidence_add(struct plan *p, const char *trial)
         snprintf(p->evidence[p->n_evidence++], sizeof p->evidence[0], "%s", trial);
 }
 
-/* Adds the cluster, stack and constants for which a plan was predicted. */
+/* Adds the cluster, stack, constants and settings of the run for which a plan was predicted. */
 static void plan_describe(const struct tune *t, const struct plan *p, struct plan *out)
 {
     if (!t->described)
@@ -335,6 +338,8 @@ static void plan_describe(const struct tune *t, const struct plan *p, struct pla
     snprintf(out->cluster, sizeof out->cluster, "%s", t->conf.cluster);
     snprintf(out->stack, sizeof out->stack, "%s", t->conf.stack);
     snprintf(out->constants, sizeof out->constants, "%s", described_constants(t->described));
+    out->ema = t->conf.run->adamw.ema_decay > 0;
+    out->residual_wide = t->conf.run->residual == RESIDUAL_F32;
     out->scaled_dp = t->conf.scale_down && p->layout.dp > t->conf.scale_down ? t->conf.scale_down
                                                                                : 0;
 }

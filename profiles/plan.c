@@ -65,6 +65,10 @@ static const struct json_field top_fields[] = {
              "layout"},
     {"encoder_bytes", JSON_INT, AT(encoder_bytes), .optional = true, .min = 0, .max = 0x1p50,
      .help = "of predicted.bytes, those of frozen encoders beside the model"},
+    {"ema", JSON_BOOL, AT(ema), .optional = true,
+     .help = "it was predicted for a run that keeps an average of the weights (adamw.ema_decay)"},
+    {"residual_f32", JSON_BOOL, AT(residual_wide), .optional = true,
+     .help = "it was predicted for a run whose numerics.residual is f32"},
     {"evidence", JSON_ANY, 0, .optional = true,
      .help = "array of at most 32 ids of trials on which the plan rests"},
 };
@@ -321,6 +325,10 @@ void plan_write(const struct plan *p, struct json_out *o)
         json_put_int(o, "scaled_dp", p->scaled_dp);
     if (p->encoder_bytes > 0)
         json_put_int(o, "encoder_bytes", p->encoder_bytes);
+    if (p->ema)
+        json_put_bool(o, "ema", p->ema);
+    if (p->residual_wide)
+        json_put_bool(o, "residual_f32", p->residual_wide);
     json_arr_begin(o, "evidence");
     for (int64_t i = 0; i < p->n_evidence; i++)
         json_put_text(o, NULL, p->evidence[i]);

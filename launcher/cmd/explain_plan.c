@@ -43,7 +43,8 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
     struct plan_ask ask = {.model = *plan->model_file ? plan->model_file : plan->model,
                            .cluster = plan->cluster, .stack = plan->stack, .seq = plan->seq,
                            .gbs = plan->gbs, .dtype = plan->dtype,
-                           .encoder_bytes = plan->encoder_bytes,
+                           .encoder_bytes = plan->encoder_bytes, .ema = plan->ema,
+                           .residual_wide = plan->residual_wide,
                            .constants = *plan->constants ? plan->constants : NULL};
     if (!*plan->cluster || !*plan->stack)
         return err_set(err, ERR_INPUT,

@@ -38,6 +38,8 @@ static const struct opt opts[] = {
     {"encoders", 0, OPT_BYTES, "SIZE",
      "memory of each GPU that frozen encoders take beside the model", .fallback = "0", .min = 0,
      .max = 0x1p50},
+    {"ema", 0, OPT_BOOL, NULL,
+     "an average of the weights is kept, as runs with adamw.ema_decay have it"},
     {"fits", 0, OPT_NUM, "P", "rank the layouts that fit with this probability or a higher one; "
      "0.5: more likely than not", .fallback = "0.9", .min = 0.01, .max = 0.999},
     {"tokens", 0, OPT_NUM, "T", "say how long training on T tokens takes, as 1e12", .min = 1,
@@ -143,6 +145,7 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
                                   .constants = opt_text(v, "constants"),
                                   .gbs = opt_int(v, "gbs"),
                                   .encoder_bytes = opt_int(v, "encoders"),
+                                  .ema = opt_bool(v, "ema"),
                                   .fits = opt_num(v, "fits")},
                           .top = (size_t)opt_int(v, "top")};
     for (int d = 0; d < DTYPE_NUMBERS; d++)

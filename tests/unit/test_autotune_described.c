@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "autotune/described.h"
+#include "profiles/params.h"
 
 static const int64_t ranks[] = {64};
 
@@ -148,9 +149,35 @@ static void smaller(void **state)
     described_free(d);
 }
 
+/* An average of the weights takes its memory of a search's layouts too: 4 bytes a weight. */
+static void average(void **state)
+{
+    struct target_item item[2];
+    struct param_list params;
+    struct layout l;
+    struct model m;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("dit-7b", &m, &err), &err);
+    assert_ok(params_build(&m, &params, &err), &err);
+    assert_ok(layout_parse("dp=64,zero=1", &l, &err), &err);
+    for (int ema = 0; ema < 2; ema++) {
+        struct described_spec spec = spec_of(&m, 0);
+        spec.ema = ema;
+        struct described *d = described_new(&spec, &err);
+        assert_non_null(d);
+        struct target target = described_target(d);
+        assert_ok(target_predict(&target, &l, &item[ema], &err), &err);
+        described_free(d);
+    }
+    assert_close(item[1].bytes - item[0].bytes, 4.0 * (double)params.total / 64, 1e-6, "average");
+    params_release(&params);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(trials), cmocka_unit_test(looked_at),
-                                       cmocka_unit_test(orders), cmocka_unit_test(smaller)};
+                                       cmocka_unit_test(orders), cmocka_unit_test(smaller),
+                                       cmocka_unit_test(average)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,6 +287,42 @@ static void encoders_fill(void **state)
     planner_free(p);
 }
 
+/* Predicts dp=8,zero=1 of dit-7b on eight GPUs, with an average of the weights or without. */
+static struct planned averaged(bool ema, const char *stack)
+{
+    struct plan_ask ask = {.model = "dit-7b", .cluster = "dgx-h100", .stack = stack, .gbs = 64,
+                           .seq = {16, 32, 32}, .dtype = DTYPE_BF16, .fits = 0.9, .ema = ema};
+    struct layout l = layout_default();
+    struct planned out;
+    struct err err;
+    struct planner *p = planner_new(&ask, &err);
+    assert_non_null(p);
+    assert_ok(planner_gpus(p, 8, &err), &err);
+    l.dp = 8, l.zero = 1, l.recompute = RECOMPUTE_FULL;
+    assert_ok(planner_predict(p, &l, &out, &err), &err);
+    planner_free(p);
+    return out;
+}
+
+/* An average of the weights is 4 bytes for each of them, divided as the moments are, and else
+ * nothing: 7,234,800,640 weights of dit-7b. */
+static void average(void **state)
+{
+    static const char *const stacks[] = {"reel", "megatron"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(stacks); i++) {
+        struct planned with = averaged(true, stacks[i]), without = averaged(false, stacks[i]);
+        double bytes = 4.0 * 7234800640 / 8;
+        assert_true(without.footprint.bytes[HELD_EMA] == 0);
+        assert_close(with.footprint.bytes[HELD_EMA], bytes, 1e-12, "average");
+        assert_close(with.footprint.total - without.footprint.total, bytes, 1e-6, "total");
+        assert_true(with.p_fits < without.p_fits);
+        for (int k = 0; k < WORK_HELD; k++)
+            if (k != HELD_EMA && with.footprint.bytes[k] != without.footprint.bytes[k])
+                fail_msg("%s is another", work_held_names[k]);
+    }
+}
+
 /* Only our own trainer places its ranks as it is told. */
 static void other_trainers(void **state)
 {
@@ -337,7 +373,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
-        cmocka_unit_test(encoders_fill), cmocka_unit_test(processors), cmocka_unit_test(effort),
+        cmocka_unit_test(encoders_fill), cmocka_unit_test(average),
+        cmocka_unit_test(processors), cmocka_unit_test(effort),
         cmocka_unit_test(crowded), cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
     };
