@@ -249,22 +249,35 @@ static bool meets_best(const struct search *s, int64_t i)
                                        log(count_of(s, s->best)) + half_interval(s, best);
 }
 
-/* Returns the layout measured least often among the best and those whose interval overlaps its; -1:
- * there is only the best, all were measured often enough, or enough trials were repeated. */
-static int64_t contender(const struct search *s)
+/* Says whether contender a is measured again before b: it was measured less often, or as often and
+ * is nearer to the best. */
+static bool comes_before(const struct search *s, int64_t a, int64_t b)
 {
-    int64_t at = -1, n = 0;
+    const struct search_item *x = &s->items[a], *y = &s->items[b];
+    return x->measures != y->measures ? x->measures < y->measures : count_of(s, a) < count_of(s, b);
+}
+
+struct search_contenders search_contenders_find(const struct search *s)
+{
+    struct search_contenders c = {.next = -1};
     for (int64_t i = 0; i < (int64_t)s->n && s->best >= 0; i++) {
-        const struct search_item *c = &s->items[i];
         if (!meets_best(s, i))
             continue;
-        n++;
-        if (c->measures < s->conf.repeats &&
-            (at < 0 || c->measures < s->items[at].measures ||
-             (c->measures == s->items[at].measures && c->measured_s < s->items[at].measured_s)))
-            at = i;
+        c.n++;
+        if (s->items[i].measures >= s->conf.repeats)
+            continue;
+        c.left++;
+        if (c.next < 0 || comes_before(s, i, c.next))
+            c.next = i;
     }
-    return n > 1 && s->repeated < SEARCH_CONTENDERS * (s->conf.repeats - 1) ? at : -1;
+    return c.n > 1 ? c : (struct search_contenders){.next = -1};
+}
+
+/* Returns the contender to measure again; -1: there is none, or enough trials were repeated. */
+static int64_t contender(const struct search *s)
+{
+    bool may = s->contended < s->conf.max_trials * (s->conf.repeats - 1);
+    return may ? search_contenders_find(s).next : -1;
 }
 
 /* Returns the baseline if other layouts were measured and it was not measured again after all of
@@ -419,6 +432,7 @@ static enum trial_state outcome_count(struct search *s, struct search_item *item
         return o->state;
     }
     s->repeated += !o->reused;
+    s->contended += !o->reused && !item->disturbed && item->measures <= s->conf.repeats;
     return o->state == TRIAL_OK ? TRIAL_OK : TRIAL_FAILED;
 }
 

@@ -23,10 +23,12 @@
  * Machines are noisy. The noise is learnt from how much repeated measurements of a layout differ,
  * and the steps of a trial. A trial is *disturbed* if it is slower than noise and prediction can
  * explain, or if its steps differ too much: nothing is learnt from it, and it is repeated at once.
- * Before the search ends, the layouts whose interval overlaps the best's are measured again (about
- * SEARCH_CONTENDERS of them at most), and then the baseline, so that a change of the machine during
- * the search favours no layout. A disturbance only ever makes a step longer, so the time of a
- * layout is its shortest measurement.
+ * Before the search ends, the best and all layouts whose interval overlaps its (the contenders) are
+ * measured `repeats` times, those measured least often first, and among them the nearest to the
+ * best; then the baseline, so that a change of the machine during the search favours no layout.
+ * Contenders get no more than max_trials x (repeats - 1) of these measurements, which is too few
+ * only where an earlier search left many; repeats of disturbed trials do not count there. A
+ * disturbance only ever makes a step longer, so the time of a layout is its shortest measurement.
  *
  *     search_init(&s, items, n, &conf);
  *     while ((i = search_next(&s)) >= 0) { measure; search_tell(&s, i, ...); }
@@ -106,7 +108,8 @@ struct search {
     struct fit fit;
     struct memory_learned memory;
     int64_t trials;            /* layouts measured, without repeats */
-    int64_t repeated;
+    int64_t repeated;          /* trials of layouts that were measured before */
+    int64_t contended;         /* those among them that contenders needed */
     int64_t best;              /* index; -1: none */
     int64_t baseline, corner;  /* indices; -1: none */
     bool baseline_early;       /* a further layout was tried after the baseline's last trial */
@@ -121,7 +124,6 @@ struct search {
 #define SEARCH_Z90 1.645       /* 90 % of a normal lie within this many sds of its mean */
 #define SEARCH_ODD_SIGMAS 3.0  /* a trial slower than expected by more sds is disturbed */
 #define SEARCH_OOM 1.1 /* a layout with this times the bytes of one that ran out is ruled out */
-#define SEARCH_CONTENDERS 4    /* at most this many layouts are measured again */
 #define SEARCH_INTERRUPTIONS 2 /* this many interrupted trials of a layout do not count */
 /* Begins a search over items (borrowed). Their layouts must be set; their bills may be set
  * later. */
@@ -150,6 +152,10 @@ double search_weighted(const struct search *s, int64_t i, double seconds);
 /* Returns the bytes that a rank of item i may take: rank_bytes, or the machine's memory divided by
  * the item's ranks. */
 double search_limit(const struct search *s, int64_t i);
+/* Holds how many layouts are the best or overlap its interval (0 where the best is alone), how many
+ * of them were measured less than `repeats` times, and which of those comes next; -1: none. */
+struct search_contenders { int64_t n, left, next; };
+struct search_contenders search_contenders_find(const struct search *s);
 /* Says whether layout i may fit, given the peaks measured so far. */
 bool search_fits(const struct search *s, int64_t i);
 

@@ -155,9 +155,12 @@ bool tune_event_runs(const cJSON *event, bool before)
 
 int tune_event_ended(struct tune *t, struct err *err)
 {
+    struct search_contenders close = search_contenders_find(&t->search);
     struct evlog_event e;
     event_begin(t->log, &e, tune_ended);
     event_text(&e, tune_ended, winner, t->search.best >= 0 ? t->trial_ids[t->search.best] : NULL);
     event_text(&e, tune_ended, reason, t->search.stop_reason);
+    event_int(&e, tune_ended, contenders, close.n);
+    event_int(&e, tune_ended, contenders_left, close.left);
     return evlog_commit(t->log, &e, true, err);
 }

@@ -23,6 +23,13 @@ static void json_space(const struct tune *t, struct json_out *o)
     json_arr_end(o);
 }
 
+static void json_contenders(const struct tune *t, struct json_out *o)
+{
+    struct search_contenders close = search_contenders_find(&t->search);
+    json_put_int(o, "contenders", close.n);
+    json_put_int(o, "contenders_left", close.left);
+}
+
 static void json_item(const struct tune *t, int64_t i, struct json_out *o)
 {
     double log_sd, predicted = search_predict(&t->search, i, NULL, &log_sd);
@@ -155,6 +162,16 @@ static void text_scaled(const struct tune *t, const struct plan *p, struct str *
              measured, (long long)p->scaled_dp, (long long)p->layout.dp);
 }
 
+/* Writes how many contenders a bound has left with too few measurements. */
+static void text_contenders(const struct tune *t, struct str *out)
+{
+    struct search_contenders close = search_contenders_find(&t->search);
+    if (close.left > 0)
+        str_addf(out, "  %lld of %lld layouts whose intervals meet the best's were measured less "
+                 "often than --repeats asks: the same question, asked again, goes on with them\n",
+                 (long long)close.left, (long long)close.n);
+}
+
 static void text_winner(const struct tune *t, const struct plan *p, const char *path,
                         struct str *out)
 {
@@ -169,6 +186,7 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
              (long long)t->search.trials, t->search.trials == 1 ? "" : "s",
              (long long)t->search.repeated,
              t->reused ? ", beside those of an earlier search" : "", t->search.stop_reason);
+    text_contenders(t, out);
     if (*p->adapter)
         str_addf(out, "  as flags of %s: %s\n", p->adapter, p->flags);
     if (*p->environment)
@@ -208,6 +226,7 @@ int tune_json(const struct tune_answer *a, struct str *out, struct err *err)
     json_put_text(&o, "reason", t->search.stop_reason);
     json_put_int(&o, "trials", t->search.trials);
     json_put_int(&o, "repeated", t->search.repeated);
+    json_contenders(t, &o);
     json_put_int(&o, "reused", t->reused);
     json_space(t, &o);
     int rc = json_items(t, &o, err);

@@ -11,6 +11,7 @@ extern const char sql_attempt_ends[];
 extern const char sql_trials[];
 extern const char sql_trial_terms[];
 extern const char sql_trial_rooms[];
+extern const char sql_tune_end[];
 extern const char sql_trial_classes[];
 extern const char sql_sources[];
 

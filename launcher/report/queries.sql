@@ -77,6 +77,17 @@ SELECT
   predicted_lo_s, predicted_hi_s
 FROM ranked_trial WHERE tune = ?1 ORDER BY k;
 
+-- name: sql_tune_end
+-- Tells how a search ended last; no row: it has not.
+-- ?1: the tuning. Columns: the reason; layouts whose interval meets the best's that have fewer
+-- measurements than was asked, and all such layouts, with the best (NULL in older logs).
+SELECT
+  json_extract(json, '$.reason'), json_extract(json, '$.contenders_left'),
+  json_extract(json, '$.contenders')
+FROM event
+WHERE run = ?1 AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''
+ORDER BY seq DESC LIMIT 1;
+
 -- name: sql_trial_terms
 -- Lists the terms of a step's time, for the first trials of a tuning: 12, as REPORT_BARS says.
 -- ?1: the tuning. Columns: number; predicted and measured time of a step, s; term; its predicted

@@ -205,6 +205,9 @@ static void reason_row(struct store_query *q, void *ctx)
     struct str *out = ctx;
     str_add(out, "<p class=\"why\">The search stopped: ");
     html_escape(out, store_text(q, 0));
+    if (store_int(q, 1) > 0)
+        str_addf(out, "; %lld of %lld layouts whose intervals meet the best's were measured less "
+                 "often than was asked", (long long)store_int(q, 1), (long long)store_int(q, 2));
     str_add(out, "</p>\n");
 }
 
@@ -229,9 +232,6 @@ static int trials_chart(struct report *r, struct err *err)
 
 int report_trials(struct report *r, struct err *err)
 {
-    static const char reason[] = "SELECT json_extract(json, '$.reason') FROM event WHERE run = ?1"
-                                 " AND kind = 'tune_ended' AND json_extract(json, '$.reason') <> ''"
-                                 " ORDER BY seq DESC LIMIT 1";
     const char *tune = r->scope->tune;
     int rc;
     str_add(r->out, "<section><h2>Layouts tried: predicted against measured</h2>\n");
@@ -261,7 +261,7 @@ int report_trials(struct report *r, struct err *err)
         return rc;
     if ((rc = recorded_table(r, err)) < 0)
         return rc;
-    if ((rc = store_each(r->db, reason, tune, reason_row, r->out, err)) < 0)
+    if ((rc = store_each(r->db, sql_tune_end, tune, reason_row, r->out, err)) < 0)
         return rc;
     str_add(r->out, "</section>\n");
     return 0;

@@ -235,6 +235,71 @@ static void contenders(void **state)
     }
 }
 
+/* Begins a search over seven layouts within 0.6 %, on a machine whose noise is 1.8 %. The first is
+ * the baseline and the fastest. */
+static void seven_begin(struct search *s, struct search_item items[7], int64_t max_trials)
+{
+    enum { SEEN = 400 }; /* so many differences that single trials change the noise little */
+    static const double noise = 0.018;
+    struct search_conf conf = {.margin = -0.5, .max_trials = max_trials, .repeats = 2};
+    memset(items, 0, 7 * sizeof *items);
+    plain_items(items, 7);
+    for (int k = 0; k < 7; k++)
+        items[k].bill.term[PRICE_GEMM] = 1 + 0.001 * k;
+    search_init(s, items, 7, &conf);
+    s->squares = SEEN * noise * noise, s->n_squares = SEEN;
+    s->fit.noise = noise;
+}
+
+/* Every contender is measured twice, however many there are. A disturbed trial's repeat is at no
+ * other's cost. */
+static void all_contenders(void **state)
+{
+    (void)state;
+    for (int n_odd = 0; n_odd <= 3; n_odd += 3) {
+        struct search_item items[7];
+        struct search s;
+        int64_t i, measured[7] = {0};
+        seven_begin(&s, items, 12);
+        while ((i = search_next(&s)) >= 0) {
+            bool odd = i > 0 && i <= n_odd && measured[i] == 0;
+            double truth = items[i].bill.term[PRICE_GEMM];
+            measured[i]++;
+            tell(&s, i, truth * (odd ? 1.3 : 1), truth);
+        }
+        for (int k = 0; k < 7; k++)
+            assert_int_equal(measured[k], 2);
+        assert_int_equal(s.trials, 7);
+        assert_int_equal(s.repeated, 7);
+        assert_int_equal(search_contenders_find(&s).n, 7);
+        assert_int_equal(search_contenders_find(&s).left, 0);
+        assert_int_equal(s.best, 0);
+    }
+}
+
+/* Earlier searches left more contenders than one of two trials takes: the nearest are measured, and
+ * the search knows how many it leaves. */
+static void contenders_left(void **state)
+{
+    struct search_item items[7];
+    struct search s;
+    int64_t i;
+    (void)state;
+    seven_begin(&s, items, 2);
+    for (int k = 6; k >= 0; k--)
+        search_tell(&s, k, &(struct search_outcome){.state = TRIAL_OK, .reused = true,
+                                                    .measured_s = items[k].bill.term[0]});
+    assert_int_equal(search_contenders_find(&s).left, 7);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(i = search_next(&s), k);
+        tell(&s, i, items[i].bill.term[0], 0);
+    }
+    assert_int_equal(search_next(&s), -1);
+    assert_true(s.trials == 0 && s.repeated == 2);
+    assert_int_equal(search_contenders_find(&s).n, 7);
+    assert_int_equal(search_contenders_find(&s).left, 5);
+}
+
 /* The first batch: the caller's default, the corner that shards all, then what differs most
  * promisingly; then the greatest expected improvement, which a wide interval may promise. */
 static void first_batch(void **state)
@@ -507,6 +572,8 @@ int main(void)
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
                                        cmocka_unit_test(contenders),
+                                       cmocka_unit_test(all_contenders),
+                                       cmocka_unit_test(contenders_left),
                                        cmocka_unit_test(first_batch),
                                        cmocka_unit_test(shared_errors_cancel),
                                        cmocka_unit_test(gpu_hours),

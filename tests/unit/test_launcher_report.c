@@ -294,6 +294,7 @@ static void test_a_tuning_alone(void **state)
     assert_int_equal(count(text, "<tr class=\"trial-row"), FX_TRIALS);
     assert_int_equal(rows_of(text, NULL, "<path class=\"trial"), FX_MEASURED);
     assert_non_null(strstr(text, "3 of 8 trials were not measured"));
+    assert_non_null(strstr(text, "; 2 of 3 layouts whose intervals meet the best's were measured"));
     free(text);
 }
 
