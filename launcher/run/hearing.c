@@ -111,7 +111,8 @@ bool is_program(pid_t pid, const char *const *names)
 
 bool is_starter(pid_t pid)
 {
-    static const char *const names[] = {"srun\n", "mpirun\n", "mpiexec\n", "prterun\n", NULL};
+    static const char *const names[] = {"srun\n",    "mpirun\n", "mpiexec\n",
+                                        "prterun\n", "xargs\n",  "parallel\n", NULL};
     return is_program(pid, names);
 }
 

@@ -19,7 +19,8 @@ enum hearing hearing_of(pid_t pid, int signo);
  * ends them. */
 bool is_program(pid_t pid, const char *const *names);
 
-/* Tells whether this is a program that starts ranks and ends at a signal: srun or an mpirun. */
+/* Tells whether this is a program that starts ranks, and ends at a signal or keeps it for itself:
+ * srun, an mpirun, xargs, parallel. */
 bool is_starter(pid_t pid);
 
 /* Tells whether the process runs a program that starts ranks, as its own or as a script's or

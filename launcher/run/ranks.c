@@ -263,6 +263,22 @@ static int bare_tell(const char *trainer_id, int signo, int64_t since, struct ra
     return 0;
 }
 
+/* Notes the launchers above a rank that was signalled. To those who share the folder they count as
+ * signalled. */
+static void above_note(const struct rank_process *list, size_t n, const struct rank_process *rank,
+                       struct ranks_told *told)
+{
+    const struct rank_process *above = ranks_find(list, n, rank->parent);
+    for (size_t depth = 0; above && depth < n; depth++) {
+        struct proc_id id = {above->pid, above->start};
+        if (above->launcher && !told_is_noted(&told->above, id)) {
+            told_noted_for_s(&told->above, id);
+            told_mark(told, id);
+        }
+        above = ranks_find(list, n, above->parent);
+    }
+}
+
 /* Signals a numbered rank. Returns false if it has no handler, and may still get one. */
 static bool numbered_tell(const struct rank_process *list, size_t n,
                           const struct rank_process *rank, int signo,
@@ -271,8 +287,10 @@ static bool numbered_tell(const struct rank_process *list, size_t n,
     int64_t deaf = told->deaf;
     size_t before = told->n_pids;
     rank_tell(list, n, rank, signo, told);
-    if (told->n_pids > before)
+    if (told->n_pids > before) {
         told_rank(told);
+        above_note(list, n, rank, told);
+    }
     return told->deaf == deaf || is_waiting(rank, told);
 }
 
@@ -306,7 +324,8 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     told->deaf = 0;
     bool young = false;
     for (size_t i = 0; i < n; i++)
-        if (ranks_is_rank(&list[i]))
+        if (ranks_is_rank(&list[i]) &&
+            !told_is_noted(&told->above, (struct proc_id){list[i].pid, list[i].start}))
             young |= !numbered_tell(list, n, &list[i], signo, told);
     if (!told->numbered && !young)
         rc = others_tell(list, n, trainer_id, signo, told, err);

@@ -22,6 +22,7 @@ void ranks_release(struct ranks_told *told)
     free(told->pids);
     free(told->claims.all);
     free(told->deaf_ranks.all);
+    free(told->above.all);
     free(told->launchers);
     *told = (struct ranks_told){.shared = told->shared};
 }
@@ -29,6 +30,14 @@ void ranks_release(struct ranks_told *told)
 bool told_same(struct proc_id a, struct proc_id b)
 {
     return a.pid == b.pid && a.start == b.start;
+}
+
+bool told_is_noted(const struct told_noted *noted, struct proc_id pid)
+{
+    for (size_t i = 0; i < noted->n; i++)
+        if (told_same(noted->all[i].pid, pid))
+            return true;
+    return false;
 }
 
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid)

@@ -48,6 +48,8 @@ struct ranks_told {
                              * them, which have no handler */
     /* Ranks that another process has claimed and not signalled yet, and ranks without a handler. */
     struct told_noted claims, deaf_ranks;
+    struct told_noted above; /* launchers of ranks that were signalled: they are not, not even when
+                              * their ranks have ended and they look like ranks themselves */
     struct proc_id *launchers; /* processes that have started ranks of several numbers */
     size_t n_launchers;
 };
@@ -55,6 +57,7 @@ void ranks_release(struct ranks_told *told);
 
 bool told_same(struct proc_id a, struct proc_id b);
 
+bool told_is_noted(const struct told_noted *noted, struct proc_id pid);
 /* Returns how long ago the process was noted, s; notes one that was not. */
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid);
 
