@@ -9,10 +9,10 @@
 enum hearing { DEAF, HANDLES, DEFERS, UNSURE, OPAQUE, HOLDS_BACK, STANDS_STILL, GONE };
 
 /* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
- * another thread, signalfd); else DEAF or GONE. Of a shell the script is
- * read: DEFERS if it has a trap and no `wait`, so that the trap runs when a command ends; UNSURE if
- * it may have a trap, OPAQUE if nothing says so, and in both cases it may end by the signal
- * instead. Takes up to 0.3 s for one that blocks it. */
+ * another thread, signalfd); else DEAF or GONE. Of a shell the script is read: DEFERS if it has a
+ * trap and no `wait`, so that the trap runs when a command ends; UNSURE if it may have a trap,
+ * OPAQUE if nothing says so, and in both cases it may end by the signal instead. Takes up to 0.3 s
+ * for one that blocks it. */
 enum hearing hearing_of(pid_t pid, int signo);
 
 /* Tells whether the process's program has one of these names, each with a newline behind it; NULL

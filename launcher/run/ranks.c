@@ -231,7 +231,8 @@ static bool is_due(struct ranks_told *told)
 }
 
 /* Tells whether ranks without the trainer's id may be in other steps: none of its processes is on
- * this node, or among them is an srun or mpirun. *since is when the first of them began. */
+ * this node, or among them is an srun or similar program. *since is when the first of them
+ * began. */
 static bool may_be_bare(const struct rank_process *list, size_t n, int64_t *since)
 {
     bool starts = false;

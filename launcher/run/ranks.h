@@ -7,17 +7,19 @@
  * SLURM_PROCID): what it starts is no rank though it shows more numbers, for the rank is no shell,
  * does not run a launcher's program, and its children's numbers agree. If no numbered rank handles
  * the signal, or is young enough to get a handler yet, the topmost other processes that do are
- * signalled, except srun and mpirun: a step of the job that only measures is numbered too. But if
- * there were numbered ranks that did, half a minute ago or when they were signalled, nobody else
- * is: only their launcher may be left, which may have ranks on other nodes that still save. A
- * process without a handler for the signal would die of it, so it gets no signal. Where such a rank
- * is a shell, the topmost processes below it that handle the signal are signalled in its place.
- * Below another program (flock, a parent of spawned workers) they are too, but a rank that starts
- * up has its handler late, and signals meant for it may end its helpers. So such a rank must have
- * begun ten seconds ago, or be without a handler three seconds after the notice. Its age decides
- * because nothing else tells so well: a program that waits sleeps in wait4, poll or a futex, and so
- * does a rank that starts up; and what it sleeps in may be hidden (wchan and syscall, proc(5)). A
- * rank is signalled too if it gets a handler later.
+ * signalled, except srun, mpirun and similar programs: a step of the job that only measures is
+ * numbered too. But if there were numbered ranks that did, half a minute ago or when they were
+ * signalled, nobody else is: only their launcher may be left, which may have ranks on other nodes
+ * that still save. Nor is a launcher below which a rank was signalled, though srun has numbered it.
+ * A process without a handler for the signal would die of it, so it gets no signal. Where such a
+ * rank is a shell, the topmost processes below it that handle the signal are signalled in its
+ * place. Below another program (flock, a parent of spawned workers) they are too, but a rank that
+ * starts up has its handler late, and signals meant for it may end its helpers. So such a rank must
+ * have begun ten seconds ago, or be without a handler three seconds after the notice. Its age
+ * decides because nothing else tells so well: a program that waits sleeps in wait4, poll or a
+ * futex, and so does a rank that starts up; and what it sleeps in may be hidden (wchan and syscall,
+ * proc(5)). A rank is signalled too if it gets a handler later. Whether a shell handles the signal,
+ * and in time, its script says (script.h).
  *
  * A rank may lack the id, because srun --export, a container or env -i passes on another
  * environment. A process without an id is the trainer's if the process that started it is, or if a

@@ -269,7 +269,7 @@ static void least(void **state)
     planner_free(p);
 }
 
-/* Where encoders fill a GPU, what could make room for a model is no advice. */
+/* What could make room for a model is no advice where encoders fill a GPU. */
 static void encoders_fill(void **state)
 {
     struct planner *p = planner_of("dit-b", "dgx-h100:2", "reel", "16x32x32", 64);

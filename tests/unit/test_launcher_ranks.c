@@ -204,7 +204,7 @@ static void one_that_loses_its_number_is_told(void **state)
     ranks_release(&told);
 }
 
-/* Of ranks that have ended it stays known for half a minute that they would have heard, and for
+/* It stays known for half a minute of ranks that have ended that they would have heard, and for
  * ever that one was told. */
 static void those_that_have_ended_count_for_a_while(void **state)
 {

@@ -1,5 +1,5 @@
-/* Which traps a shell's script has, and the shells whose script is read. Whom a node agent tells by
- * that is t4302's. */
+/* Traps are found in a shell's script, and the script of a shell is found. t4302 shows whom a node
+ * agent tells by that. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
