@@ -375,8 +375,10 @@ bool search_is_disturbed(const struct search *s, int64_t i, const struct search_
 {
     enum { TAUGHT = 3 }; /* measurements before predictions are trusted */
     double log_sd, predicted = search_predict_trial(s, i, NULL, &log_sd);
-    if (o->state != TRIAL_OK || o->reused || s->items[i].measures > 0 || s->conf.repeats < 2)
+    if (o->state != TRIAL_OK || s->items[i].measures > 0 || s->conf.repeats < 2)
         return false;
+    if (o->reused)
+        return o->disturbed;
     return spread_of(o) > SEARCH_ODD_SIGMAS * s->fit.noise ||
            (s->fit.n >= TAUGHT &&
             log(o->measured_s / predicted) > SEARCH_ODD_SIGMAS * log_sd);

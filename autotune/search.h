@@ -87,6 +87,7 @@ struct search_outcome {
     double peak_bytes;     /* 0: not known */
     const double *class_s; /* CPU seconds of each class, by term; borrowed, NULL: not known */
     bool reused;           /* from an earlier search: does not count as a trial */
+    bool disturbed;        /* reused: that search held it for disturbed */
 };
 struct search_conf {
     double margin;         /* share that a better layout must gain to be worth a trial: 0.02 */
@@ -136,7 +137,8 @@ int64_t search_next(struct search *s);
  * layout is untried as before, up to SEARCH_INTERRUPTIONS times. */
 void search_tell(struct search *s, int64_t i, const struct search_outcome *o);
 /* Says whether a first measurement is disturbed: slower than noise and prediction explain, or with
- * steps that differ too much. Call it before search_tell. */
+ * steps that differ too much; of a reused one, whether the search that made it said so. Call it
+ * before search_tell. */
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o);
 double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                       double *log_sd);

@@ -93,10 +93,10 @@ static void event_reuse(struct tune *t, const struct index *index, const cJSON *
         return;
     double class_s[PRICE_TERMS];
     tune_event_classes_read(event, class_s);
-    const struct search_outcome outcome = {.state = state, .measured_s = measured_s,
-                                           .peak_bytes = json_num(event, "peak_bytes", 0),
-                                           .class_s = class_s,
-                                           .reused = true};
+    const struct search_outcome outcome = {
+        .state = state, .measured_s = measured_s, .peak_bytes = json_num(event, "peak_bytes", 0),
+        .class_s = class_s, .reused = true,
+        .disturbed = cJSON_IsTrue(json_member(event, "disturbed"))};
     search_tell(&t->search, *i, &outcome);
     tune_trial_name(t, *i, measured_s);
     t->reused++;

@@ -210,6 +210,30 @@ static void disturbed(void **state)
     assert_int_equal(search_next(&s), -1);
 }
 
+/* A search ended after a disturbed trial and before its repeat. The next one makes it; without the
+ * word of the first it would believe 1.4 s. A repeat that is on record too is not made again. */
+static void disturbed_before(void **state)
+{
+    const struct search_conf conf = {.max_trials = 2, .repeats = 2};
+    struct search_outcome odd = {.state = TRIAL_OK, .measured_s = 1.4, .reused = true};
+    (void)state;
+    for (int repeat = 0; repeat < 2; repeat++) {
+        struct search_item items[2] = {{.bill.term = {1}},
+                                       {.bill.term = {[PRICE_GEMM] = 0.9, [PRICE_CP] = 0.2}}};
+        struct search s;
+        plain_items(items, 2);
+        search_init(&s, items, 2, &conf);
+        odd.disturbed = true;
+        search_tell(&s, 0, &odd);
+        assert_true(s.fit.n == 0 && items[0].disturbed);
+        odd.disturbed = false;
+        if (repeat)
+            search_tell(&s, 0, &odd);
+        assert_int_equal(search_next(&s), repeat);
+        assert_true(s.fit.n == repeat && s.trials == 0);
+    }
+}
+
 /* Noise decides who is a contender, and the baseline is measured again at the end. */
 static void contenders(void **state)
 {
@@ -571,6 +595,7 @@ int main(void)
                                        cmocka_unit_test(oom_rules_out),
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
+                                       cmocka_unit_test(disturbed_before),
                                        cmocka_unit_test(contenders),
                                        cmocka_unit_test(all_contenders),
                                        cmocka_unit_test(contenders_left),
