@@ -263,7 +263,8 @@ static void detail_make(const struct agent *a, const struct sched_step_status *e
     else if (a->learned)
         attempt_ending_format(a->ending.why, more, sizeof more);
     else
-        attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal, more);
+        attempt_told_format(&a->attempt, told, exit->exit_code != 0 || exit->exit_signal,
+                            !a->trainer.kind->foreign, more);
     const char *lost = a->node_lost;
     snprintf(detail, STATE_TEXT_BYTES, "%s%s%strainer %s%s%s; see logs/attempt-%lld.log",
              *lost ? "node " : "", lost, *lost ? " was lost; " : "", how, more,

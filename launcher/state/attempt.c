@@ -52,8 +52,10 @@ void attempt_ending_format(enum sched_end why, char *out, size_t size)
 }
 
 void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
-                         char out[ATTEMPT_ENDING_BYTES])
+                         bool ours, char out[ATTEMPT_ENDING_BYTES])
 {
+    bool speaks = told && told->failed[0];
+    bool silent = told && !speaks && !told->done && !told->stopped; /* mpirun may have given 0 */
     char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32];
     out[0] = 0;
     if (told && told->disk_full && told->space.any) {
@@ -61,8 +63,13 @@ void attempt_told_format(const struct attempt *a, const struct run_attempt *told
                  ": a checkpoint needs %s and the run's disk has %s left",
                  num_format_bytes(told->space.needed_bytes, needed, sizeof needed),
                  num_format_bytes(told->space.free_bytes, left, sizeof left));
-    } else if (told && told->failed[0]) {
+        return;
+    }
+    if (ours && (failed || silent) && (!speaks || last_words_blame_mpi(told->failed)))
+        last_words_gone(attempt_output_log(a, log), words, sizeof words);
+    if (speaks && !words[0])
         str_cut(words, sizeof words, told->failed);
+    if (words[0]) {
         snprintf(out, ATTEMPT_ENDING_BYTES, " (%s)", words);
     } else if (failed) {
         last_words_read(attempt_output_log(a, log), words, sizeof words);

@@ -101,10 +101,12 @@ int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */
  * reason, and is left out if there is none. */
 void attempt_ending_format(enum sched_end why, char *out, size_t size);
 /* Formats what the trainer's events say of its end (told NULL: nothing); if they say nothing and
- * the trainer failed, formats the last lines that it printed. */
+ * the trainer failed, formats the last lines that it printed. ours: it is reel-train, whose rank 0
+ * writes those events: when rank 0 itself was killed, or another one on another host, the words of
+ * the other ranks or of their launcher name it. */
 enum { ATTEMPT_ENDING_BYTES = LAST_WORDS_BYTES + 8 };
 void attempt_told_format(const struct attempt *a, const struct run_attempt *told, bool failed,
-                         char out[ATTEMPT_ENDING_BYTES]);
+                         bool ours, char out[ATTEMPT_ENDING_BYTES]);
 
 /* Writes, for a reel-train that did not understand its arguments (exit status 2), the event of its
  * end, because it ends before it has a log. The event is a refusal with the trainer's error: every

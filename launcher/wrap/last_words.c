@@ -1,6 +1,7 @@
 #include "launcher/wrap/last_words.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,9 +53,9 @@ static bool tells_error(const char *line)
 static bool tells_of_another(const char *line)
 {
     static const char *const words[] = {
-        "of the world is gone", "hangs or is gone", "onnection reset", "onnection closed",
-        "onnection refused", "ConnectionError", "roken pipe", "remote process exited",
-        "DistBackendError"};
+        "of the world is gone", "of the world has failed", "hangs or is gone", "onnection reset",
+        "onnection closed", "onnection refused", "ConnectionError", "roken pipe",
+        "remote process exited", "DistBackendError"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strstr(line, words[i]))
             return true;
@@ -136,6 +137,96 @@ void last_words_of(const char *path, const char *name, char *out, size_t size)
             line += strlen(name);
             snprintf(out, size, "%s", str_starts(line, error) ? line + strlen(error) : line);
         }
+    free(text);
+}
+
+/* ---- a rank of reel-train that is gone ---- */
+
+static const char gone_words[] = " of the world is gone: ";
+
+/* Returns the number of the signal with this description, as srun prints it ("Killed", "Aborted
+ * (core dumped)"); 0: none has it. */
+static int signal_described(const char *words)
+{
+    for (int s = 1; s < NSIG; s++)
+        if (str_starts(words, strsignal(s)))
+            return s;
+    return 0;
+}
+
+/* Says what mpirun prints of the rank that it saw die first. Returns whether it is that line. */
+static bool mpirun_says(const char *line, char *out, size_t size)
+{
+    const char *at = strstr(line, " noticed that process rank ");
+    char how[64];
+    int rank, signo;
+    if (!at || sscanf(at, " noticed that process rank %d with PID %*s on node %*s exited on signal "
+                          "%d", &rank, &signo) != 2)
+        return false;
+    last_words_exit(-1, signo, how, sizeof how);
+    snprintf(out, size, "rank %d%sit %s, says mpirun", rank, gone_words, how);
+    return true;
+}
+
+/* Says what srun prints of tasks that ended in error. Tasks that ended with 75 are passed over,
+ * since they ended because of another. Returns whether the line is about other ones; out stays as
+ * it is if they exited by themselves. */
+static bool srun_says(const char *line, char *out, size_t size)
+{
+    const char *task = str_starts(line, "srun: error: ") ? strstr(line, ": task") : NULL;
+    char which[32], how[64];
+    int at = 0;
+    if (!task || sscanf(task, ": task%*[s ]%31[0-9,-]: %n", which, &at) != 1 || !at ||
+        strcmp(task + at, "Exited with exit code 75") == 0)
+        return false;
+    int signo = signal_described(task + at);
+    if (signo)
+        last_words_exit(-1, signo, how, sizeof how);
+    else
+        str_cut(how, sizeof how, task + at);
+    bool one = strspn(which, "0123456789") == strlen(which);
+    if (!str_starts(task + at, "Exited with"))
+        snprintf(out, size, "rank%s %s%s%s%s, says srun", one ? "" : "s", which,
+                 one ? gone_words : " of the world are gone: ", !signo ? "" : one ? "it " : "they ",
+                 how);
+    return true;
+}
+
+bool last_words_blame_mpi(const char *words)
+{
+    const char *at = strstr(words, "MPI ");
+    return at && strstr(at, " failed on rank ") && !strstr(words, gone_words);
+}
+
+void last_words_gone_find(char *text, char *out, size_t size)
+{
+    static const char ours[] = "reel-train: error: ";
+    bool told = false, speaks = false;
+    char *save = NULL;
+    out[0] = 0;
+    str_disarm(text, strlen(text), "\r\n");
+    for (char *line = strtok_r(text, "\r\n", &save); line;
+         line = strtok_r(NULL, "\r\n", &save)) {
+        const char *own = strstr(line, ours), *gone = own ? strstr(own, gone_words) : NULL;
+        while (gone && gone > own && !str_starts(gone, "rank "))
+            gone--;
+        if (gone && gone > own) {
+            str_cut(out, size, gone);
+            return;
+        }
+        speaks |= own && !last_words_blame_mpi(own);
+        told = told || mpirun_says(line, out, size) || srun_says(line, out, size);
+    }
+    if (speaks)
+        out[0] = 0;
+}
+
+void last_words_gone(const char *path, char *out, size_t size)
+{
+    char *text = end_read(path);
+    out[0] = 0;
+    if (text)
+        last_words_gone_find(text, out, size);
     free(text);
 }
 

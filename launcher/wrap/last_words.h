@@ -25,6 +25,19 @@ void last_words_read(const char *path, char *out, size_t size);
  * without the name and a following "error: "; "" if there is none. */
 void last_words_of(const char *path, const char *name, char *out, size_t size);
 
+/* Finds in the end of the output of reel-train's ranks which rank ended without a word of its own,
+ * and says so in the ranks' own words: those of the rank that first missed it ("rank 0 of the world
+ * is gone: its process 41 has ended ..."). If no rank says anything, or only that MPI failed, it
+ * says what mpirun or srun printed of the first task that was killed ("rank 0 of the world is gone:
+ * it died of SIGKILL (signal 9), says srun"). out is "" if neither is there. The text is
+ * changed. */
+void last_words_gone_find(char *text, char *out, size_t size);
+/* Does what last_words_gone_find does, with the end of a log. */
+void last_words_gone(const char *path, char *out, size_t size);
+/* Tells whether these words of a rank only say that MPI failed, which happens when another rank, of
+ * another host, has ended. */
+bool last_words_blame_mpi(const char *words);
+
 /* Tells whether the end of a trainer's output says that a disk or a quota is full. A line about
  * shared memory does not count, because that is no disk. */
 bool last_words_find_full(const char *text);

@@ -474,6 +474,45 @@ static void test_last_words(void **state)
     assert_string_equal(out, "exited with 7");
 }
 
+/* What is said of a rank of reel-train that was killed: by another rank, or by its launcher. */
+static void test_last_words_gone(void **state)
+{
+    static const char noticed[] =
+        "mpirun noticed that process rank 0 with PID 0 on node h7 exited on signal 9 (Killed).\n";
+    static const struct {
+        const char *text, *words;
+    } rows[] = {
+        {"reel-train: error: step 5: rank 0 of the world is gone: its process 7 has ended; rank 1 "
+         "waited\nmpirun noticed that process rank 1 with PID 0 on node h7 exited on signal 9 "
+         "(Killed).\n", "rank 0 of the world is gone: its process 7 has ended; rank 1 waited"},
+        {noticed, "rank 0 of the world is gone: it died of SIGKILL (signal 9), says mpirun"},
+        {"reel-train: error: step 9: MPI Isend failed on rank 1 of 2: MPI_ERR_OTHER\nmpirun noticed "
+         "that process rank 0 with PID 0 on node h7 exited on signal 11 (Segmentation fault).\n",
+         "rank 0 of the world is gone: it died of SIGSEGV (signal 11), says mpirun"},
+        {"srun: error: n1: task 3: Exited with exit code 75\nsrun: error: n0: task 0: Killed\n"
+         "srun: error: n0: tasks 1-2: Killed\n",
+         "rank 0 of the world is gone: it died of SIGKILL (signal 9), says srun"},
+        {"srun: error: n0: tasks 0,2: Aborted (core dumped)\n",
+         "ranks 0,2 of the world are gone: they died of SIGABRT (signal 6), says srun"},
+        {"srun: error: n0: task 0: Out Of Memory\n",
+         "rank 0 of the world is gone: Out Of Memory, says srun"},
+        {"srun: error: n1: task 3: Exited with exit code 1\nsrun: error: n0: task 0: Killed\n", ""},
+        {"reel-train: error: out of memory\nsrun: error: n0: task 0: Killed\n", ""},
+        {"reel-train: step 5\n", ""}, {"", ""},
+    };
+    char out[LAST_WORDS_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", rows[i].text);
+        last_words_gone_find(text, out, sizeof out);
+        assert_string_equal(out, rows[i].words);
+    }
+    assert_true(last_words_blame_mpi("step 9: MPI Isend failed on rank 1 of 2: known error"));
+    assert_false(last_words_blame_mpi("rank 1 of the world is gone: its process 7 has ended; MPI "
+                                      "Isend failed on rank 0 of 2: known error"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_bar_by_its_total),
         cmocka_unit_test(test_patterns_that_are_none), cmocka_unit_test(test_rows),
         cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
-        cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_last_words), cmocka_unit_test(test_last_words_gone),
         cmocka_unit_test(test_last_words_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

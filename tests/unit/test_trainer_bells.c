@@ -72,6 +72,21 @@ static void ranks_share_their_bells(void **state)
     comm_bells_close(b);
 }
 
+/* Who leaves is known to the others, and in which order. */
+static void ranks_that_leave_are_known(void **state)
+{
+    struct comm_bells *b = bells_of(RANKS);
+    (void)state;
+    assert_false(comm_bells_left(b, SLEEPER));
+    assert_int_equal(comm_bells_leave(b, SLEEPER), 0);
+    assert_true(comm_bells_left(b, SLEEPER));
+    assert_false(comm_bells_left(b, 0));
+    assert_int_equal(comm_bells_leave(b, 0), 1);
+    comm_bells_close(b);
+    assert_int_equal(comm_bells_leave(NULL, 0), 0);
+    assert_false(comm_bells_left(NULL, 0));
+}
+
 /* Without bells a sleep ends by itself. */
 static void where_there_are_none(void **state)
 {
@@ -87,7 +102,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bell_wakes_its_rank_alone),
         cmocka_unit_test(a_bell_before_the_sleep_is_heard),
-        cmocka_unit_test(ranks_share_their_bells), cmocka_unit_test(where_there_are_none),
+        cmocka_unit_test(ranks_share_their_bells),
+        cmocka_unit_test(ranks_that_leave_are_known), cmocka_unit_test(where_there_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,9 @@ int comm_split(struct comm *c, const char *axis, int color, int key, struct comm
 /* Marks the world as broken after a failure that this rank cannot report to the others. Exchanges
  * of the device end at once. */
 void comm_give_up(struct comm *world, const struct err *why);
-void comm_abort(struct comm *c, int exit_code); /* Ends every rank of the world. */
+/* Ends this rank and, where they do not find out by themselves that they must, every other rank of
+ * the world. */
+void comm_abort(struct comm *c, int exit_code);
 /* Closes a group; groups that were split from it must be closed first. NULL is fine. */
 void comm_close(struct comm *c);
 

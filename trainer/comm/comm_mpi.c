@@ -3,8 +3,10 @@
  * runs the operations. */
 #include <limits.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/num.h"
@@ -19,15 +21,15 @@ enum { GONE_WAIT_MS = 1000 };
 int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *err)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
-    int n = 0, pid = 0;
+    int n = 0;
+    struct comm_gone gone;
     if (status == MPI_SUCCESS)
         return 0;
     comm_break(c);
     MPI_Error_string(status, text, &n);
-    int gone = comm_peers_gone(c->world->peers, GONE_WAIT_MS, &pid);
-    if (gone >= 0)
-        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s", gone, pid,
-                       what, c->rank, c->size, text);
+    if (comm_peers_gone(c->world->peers, GONE_WAIT_MS, &gone))
+        return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s",
+                       COMM_GONE_ARGS(gone), what, c->rank, c->size, text);
     return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size,
                    text);
 }
@@ -126,9 +128,14 @@ static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err
 
 /* ---- groups ---- */
 
+/* Ends the other ranks, or this one alone where they end by themselves: after one call of MPI_Abort
+ * mpirun and srun kill whoever has not ended yet, and answer no second call. */
 static void mpi_abort(struct comm *c, int exit_code)
 {
-    (void)c;
+    if (!comm_peers_leave(c->world->peers, c->world_ranks[c->rank])) {
+        fflush(NULL);
+        _exit(exit_code);
+    }
     MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 

@@ -14,7 +14,8 @@
 /* A bell belongs to a rank of the world. Each has a cache line of its own. */
 struct bell {
     _Alignas(64) _Atomic uint32_t rung;
-    _Atomic uint32_t sleeps;
+    _Atomic uint32_t sleeps, left;
+    _Atomic uint32_t leavers; /* of the first bell: how many ranks of this host have left */
 };
 struct comm_bells {
     struct bell *at;
@@ -84,6 +85,19 @@ int comm_bells_asleep(const struct comm_bells *b)
     for (int r = 0; b && r < b->size; r++)
         n += atomic_load(&b->at[r].sleeps) != 0;
     return n;
+}
+
+uint32_t comm_bells_leave(struct comm_bells *b, int rank)
+{
+    if (!b)
+        return 0;
+    atomic_store(&b->at[rank].left, 1);
+    return atomic_fetch_add(&b->at[0].leavers, 1);
+}
+
+bool comm_bells_left(const struct comm_bells *b, int rank)
+{
+    return b && atomic_load(&b->at[rank].left);
 }
 
 void comm_bells_sleep(struct comm_bells *b, int rank, uint32_t heard, double seconds)

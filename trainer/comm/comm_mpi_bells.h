@@ -6,10 +6,13 @@
  * which each has a bell: a count, and whether its rank sleeps. A rank rings another's bell when it
  * sends to it, or when it is ready to receive a long message from it. A bell is only a hint: MPI
  * may have something to do without one, so sleeps are bounded.
+ *
+ * The same memory says which ranks have left, that is, have said an error of their own and end.
  */
 #ifndef TRAINER_COMM_COMM_MPI_BELLS_H
 #define TRAINER_COMM_COMM_MPI_BELLS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct comm_bells;
@@ -29,5 +32,9 @@ uint32_t comm_bells_heard(const struct comm_bells *b, int rank);
 int comm_bells_asleep(const struct comm_bells *b);
 /* Sleeps until the bell has been rung more often than `heard`, at most `seconds`. */
 void comm_bells_sleep(struct comm_bells *b, int rank, uint32_t heard, double seconds);
+
+/* Notes that this rank leaves. Returns how many ranks had left before. */
+uint32_t comm_bells_leave(struct comm_bells *b, int rank);
+bool comm_bells_left(const struct comm_bells *b, int rank);
 
 #endif

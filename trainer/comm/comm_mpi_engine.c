@@ -431,17 +431,19 @@ static int wait_late(struct comm_work *w, double waited_s, struct err *err)
  * look_s. */
 static int peers_check(struct comm_work *w, double *looked, double now, struct err *err)
 {
-    int pid = 0, rank = now - *looked < look_s ? -1 : comm_peers_gone(w->c->world->peers, 0, &pid);
-    *looked = now - *looked < look_s ? *looked : now;
-    if (rank < 0)
+    struct comm_gone gone;
+    if (now - *looked < look_s)
+        return 0;
+    *looked = now;
+    if (!comm_peers_gone(w->c->world->peers, 0, &gone))
         return 0;
     comm_break(w->c);
     flight_drop(w);
     return err_set(err, ERR_TEMP,
                    COMM_GONE "rank %d waited for %s '%s' in group %s of %d ranks: run it again "
                              "from what was saved",
-                   rank, pid, w->c->world_ranks[w->c->rank], comm_kind_names[w->op.kind],
-                   w->op.what, w->c->axis, w->c->size);
+                   COMM_GONE_ARGS(gone), w->c->world_ranks[w->c->rank],
+                   comm_kind_names[w->op.kind], w->op.what, w->c->axis, w->c->size);
 }
 
 /* Leaves the processor to others until the next poll. `heard` is the bell's count before the last

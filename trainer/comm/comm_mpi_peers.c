@@ -139,16 +139,33 @@ bool comm_peers_disturbed(struct comm_peers *p, double now)
     return p->others > disturbed_from;
 }
 
-int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid)
+bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
 {
+    int found = -1;
     if (!p || p->n == 0 || poll(p->fds, (nfds_t)p->n, wait_ms) <= 0)
-        return -1;
+        return false;
+    for (int i = 0; i < p->n; i++) {
+        bool spoke = comm_bells_left(p->bells, p->ranks[i]);
+        if (!(p->fds[i].revents & POLLIN) || (found >= 0 && (spoke || !out->spoke)))
+            continue;
+        found = i;
+        *out = (struct comm_gone){p->ranks[i], p->pids[i], spoke};
+    }
+    return found >= 0;
+}
+
+bool comm_peers_leave(const struct comm_peers *p, int rank)
+{
+    struct comm_gone gone = {.spoke = true};
+    if (!p || !p->bells)
+        return true;
+    uint32_t before = comm_bells_leave(p->bells, rank);
+    if (!comm_peers_gone(p, 0, &gone) || gone.spoke)
+        return true;
+    uint32_t silent = 0; /* ranks that have ended without a word, and leave nothing to wait for */
     for (int i = 0; i < p->n; i++)
-        if (p->fds[i].revents & POLLIN) {
-            *pid = p->pids[i];
-            return p->ranks[i];
-        }
-    return -1;
+        silent += p->fds[i].revents & POLLIN && !comm_bells_left(p->bells, p->ranks[i]);
+    return before + silent >= (uint32_t)p->n;
 }
 
 void comm_peers_close(struct comm_peers *p)

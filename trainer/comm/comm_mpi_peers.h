@@ -12,10 +12,15 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/comm_mpi_bells.h"
 
-/* Begins the sentence by which one rank reports that another has gone: the other's number and its
- * process. What the reporting rank was doing follows. */
-#define COMM_GONE \
-    "rank %d of the world is gone: its process %d has ended (killed, or crashed) without a word; "
+/* Names a rank of this host whose process has ended. spoke: it ended for an error of its own, and
+ * has said which (comm_peers_leave). */
+struct comm_gone { int rank, pid; bool spoke; };
+/* Begin the sentence by which one rank reports that another has ended. What the reporting rank was
+ * doing follows. */
+#define COMM_GONE "rank %d of the world %s: its process %d has ended%s; "
+#define COMM_GONE_ARGS(g) \
+    (g).rank, (g).spoke ? "has failed" : "is gone", (g).pid, \
+    (g).spoke ? " and said why" : " (killed, or crashed) without a word"
 
 struct comm_peers;
 /* Opens the descriptors; all ranks of the world call it. *out is new. It is empty where no rank can
@@ -30,9 +35,14 @@ bool comm_peers_crowded(const struct comm_peers *p);
 bool comm_peers_disturbed(struct comm_peers *p, double now);
 /* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */
 struct comm_bells *comm_peers_bells(const struct comm_peers *p);
-/* Returns the first rank whose process has ended, or does so within wait_ms milliseconds, and its
- * process number in *pid; -1: no such rank is known. */
-int comm_peers_gone(const struct comm_peers *p, int wait_ms, int *pid);
+/* Finds a rank whose process has ended, or does so within wait_ms milliseconds; first one that
+ * ended without a word, since others that have ended may only have missed that one. Returns whether
+ * there is one. */
+bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out);
+/* Notes that this rank ends for an error that it has said. Returns whether it must end the other
+ * ranks too. It need not where a rank of this host has ended without a word, but for the last one
+ * that leaves: the others see that themselves, and shall say it before they are ended. */
+bool comm_peers_leave(const struct comm_peers *p, int rank);
 void comm_peers_close(struct comm_peers *p); /* NULL is fine. */
 
 #endif

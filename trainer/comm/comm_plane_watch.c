@@ -60,13 +60,13 @@ void comm_plane_fail(struct comm_plane *p, const struct err *why)
  * a library may see the end of a connection before the process ends. */
 static int gone_check(struct comm_plane *p, int wait_ms, struct err *err)
 {
-    int pid = 0, rank = comm_peers_gone(p->world->world->peers, wait_ms, &pid);
-    if (rank < 0)
+    struct comm_gone gone;
+    if (!comm_peers_gone(p->world->world->peers, wait_ms, &gone))
         return 0;
     return err_set(err, ERR_TEMP,
                    COMM_GONE "rank %d exchanged data with it by %s: run it again from what was "
                              "saved",
-                   rank, pid, p->world->world->rank, p->coll->name);
+                   COMM_GONE_ARGS(gone), p->world->world->rank, p->coll->name);
 }
 
 /* Asks a communicator whether it has passed on to the device what was queued. */
