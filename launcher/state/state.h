@@ -246,6 +246,9 @@ int64_t run_state_full_with_room(const struct run_state *s);
  * taken instead of the end. */
 double run_state_not_before(const struct run_state *s, double now);
 
+/* Returns the number of steps that the run had reached in this attempt, executed or saved. */
+static inline int64_t run_attempt_reach(const struct run_attempt *a)
+{ return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step; }
 /* Tells whether a stop notice came and no rank handled it, so that none of them saves. */
 static inline bool run_attempt_unheard(const struct run_attempt *a)
 { return a->signal_at > 0 && a->ranks_asked && !a->ranks_heard; }
