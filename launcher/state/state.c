@@ -257,6 +257,17 @@ static void apply_vain(struct run_attempt *a, const cJSON *event)
     a->vain.refused = cJSON_IsTrue(json_member(event, "refused"));
 }
 
+/* Adds what was done for a node agent. The event for a silent one says that another was started. */
+static void apply_mended(struct run_attempt *a, const cJSON *event)
+{
+    size_t n = strlen(a->agents_mended);
+    const char *how = json_text(event, "how", "?");
+    bool silent = strcmp(how, "silent") == 0;
+    snprintf(a->agents_mended + n, sizeof a->agents_mended - n, "%sthat of node %s was %s%s",
+             n ? ", " : "", json_text(event, "node", "?"), how,
+             silent ? ", and another was started there" : "");
+}
+
 /* Adds a suspension of the job; only the last STATE_RESTS keep their times. */
 static void apply_rest(struct run_attempt *a, const struct told_event *e)
 {
@@ -299,9 +310,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     } else if (strcmp(kind, "told_by_srun") == 0) {
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
     } else if (strcmp(kind, "node_agents_mended") == 0) {
-        size_t n = strlen(a->agents_mended);
-        snprintf(a->agents_mended + n, sizeof a->agents_mended - n, "%sthat of node %s was %s",
-                 n ? ", " : "", json_text(event, "node", "?"), json_text(event, "how", "?"));
+        apply_mended(a, event);
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
     } else if (strcmp(kind, "attempt_ended") == 0) {
