@@ -111,10 +111,26 @@ static void event_step(void *steps, const struct step_row *row)
     attempt_event_soon(s->attempt, &e);
 }
 
+/* Writes that steps are printed, if the first line's row waits for the second line. */
+static void first_tell(struct foreign_steps *s)
+{
+    struct evlog_event e;
+    if (s->seen || s->rows.done < 0)
+        return;
+    s->seen = true;
+    if (s->rows.n == 0 || s->rows.waiting[0].from >= 0)
+        return;
+    event_begin(s->attempt->log, &e, step_seen);
+    event_int(&e, step_seen, step, s->rows.done);
+    attempt_event_soon(s->attempt, &e);
+}
+
 void foreign_steps_end(struct foreign_steps *s, bool last)
 {
-    if (s->reader)
-        step_rows_tell(&s->rows, s->now, last, event_step, s);
+    if (!s->reader)
+        return;
+    step_rows_tell(&s->rows, s->now, last, event_step, s);
+    first_tell(s);
 }
 
 int64_t foreign_steps_done(const struct foreign_steps *s)

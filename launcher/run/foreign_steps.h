@@ -13,6 +13,7 @@ struct foreign_steps {
     struct attempt *attempt;     /* borrowed; its log gets the events */
     struct step_reader *reader;  /* NULL: the format of its step lines is unknown */
     struct step_rows rows;
+    bool seen;      /* the first line is on record */
     int64_t stride; /* steps between the last two lines; 0: fewer than two lines came */
     double now;                  /* when its output was last read, on the monotonic clock, s */
 };

@@ -227,7 +227,7 @@ static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
                             const struct told_event *e, struct err *err)
 {
     /* A foreign trainer whose step lines cannot be read counts as training from its start. */
-    bool moves = strcmp(e->kind, "progress") == 0 ||
+    bool moves = strcmp(e->kind, "progress") == 0 || strcmp(e->kind, "step_seen") == 0 ||
                  (strcmp(e->kind, "trainer_started") == 0 &&
                   cJSON_IsTrue(json_member(e->json, "foreign")) &&
                   !cJSON_IsTrue(json_member(e->json, "prints_steps")));
@@ -428,8 +428,8 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
     const cJSON *event = e->json;
     if (strcmp(kind, "step") == 0) {
         apply_step(s, a, e);
-    } else if (strcmp(kind, "progress") == 0) { /* number of steps done, as the trainer printed
-                                                 * it */
+    } else if (strcmp(kind, "progress") == 0 || strcmp(kind, "step_seen") == 0) {
+        /* the number of steps done, as the trainer printed it; newer logs have it in step_seen */
         int64_t last = json_int(event, "step", 0) - 1;
         a->last_step = last > a->last_step ? last : a->last_step;
         s->max_step = last > s->max_step ? last : s->max_step;
