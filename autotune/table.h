@@ -4,9 +4,9 @@
  * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Five
  * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
  * shapes that were not published, times that include the work of encoders, and forecasts, which are
- * no measurements. All others are used. Values that a row leaves out follow the rules at the top of
- * table_case.c, and by most of them the row counts as assumed. So does a row
- * with a word that table_word.c does not know; each such word is in the table's list once.
+ * no measurements. All others are used. Values that a row leaves out follow the rules of
+ * docs/predictions.md, and by most of them the row counts as assumed. So does a row with a word
+ * that table_word.c does not know; each such word is in the table's list once.
  *
  *     struct table t;
  *     table_load("sweep.csv", &t, err);

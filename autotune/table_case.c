@@ -1,42 +1,6 @@
-/* This file reads a row of the table of published runs. Where the row has no value, a rule below
- * gives one. The row then counts as assumed, except by the rules for gpu, attn, norms, precision,
- * text and fsdp_size. A word that is not known is taken as table_word.c says, and counts likewise.
- *
- *     gpu          the profile whose name begins with the same word (letters, digits); of several
- *                  the one of the same form (SXM, PCIe), then the one with the nearest memory, then
- *                  the one with the fastest links. Its nodes are those of the cluster profile that
- *                  has this device, else of one that has a device of the same first word, else of
- *                  any; gpus_per_node: that profile's
- *     stack        by framework (reel.stack/1); an unknown one is megatron, or fsdp where zero is 3
- *     attn, norms  the row's own: torch, megatron-fused, flash1, flash2; rms_kernel=0|1 in notes;
- *                  for any other attn, the stack's
- *     precision    fp32-grad-acc: gradients of four bytes in addition to the stack's
- *     kv_heads     heads; ffn: 4 hidden; vocab of a language model: 50,000; gated_mlp: 1 for
- *                  moviegen and llama, else 0
- *     text         of a DiT: 512 tokens, in every layer, with one low-rank modulation
- *     n_gpus       64, rounded up to a multiple of tp cp pp
- *     dp           the GPUs divided by tp cp pp; cp, pp, tp: 1; sp: 0
- *     zero         the stack's; fsdp_size: dp cp, over which stacks usually shard
- *     mbs, vpp     the one of 1, 2, 4, 8 that is predicted to be fastest and fits, because sources
- *                  publish tuned runs
- *     gbs          4 pp micro-batches for each replica, or 1 without a pipeline; where neither dp
- *                  nor n_gpus is there, at least one sample for each replica of the rule
- *     status       ok
- *     ep, vpp      of a dense model, and without a pipeline: 1, whatever is given
- *     recompute    the least that fits, of none, selective, full. "full block K of L layers" and
- *                  "full on P% of layers" become a number of layers of each virtual stage
- *
- * No rule replaces a number that the row has. One that no run can have, by itself or beside the
- * others, is refused: where dp is given or follows from n_gpus, tp, cp and pp, a batch that it
- * does not divide, a micro-batch larger than a replica's share, a shard group that does not divide
- * dp cp. Only reel's own trainer may have replicas that differ, by one sample.
- *
- * The time is step_time_s; else gbs · seq_len tokens / (tokens_per_s_gpu · n_gpus); else the FLOPs
- * of the model's step / (tflops_gpu · n_gpus). For a language model these FLOPs follow the formula
- * that most sources share: 6 for each weight that a token meets, the head included, and attention
- * without a mask. For a video model they are those of flops_reel_sample(). A peak is in GiB where
- * the source says so, else in GB. A run that was unsupported or ended in an error has no time, and
- * says nothing about whether its layout fits.
+/* This file reads a row of the table of published runs. Where the row has no value, a rule gives
+ * one. docs/predictions.md has these rules, how a row's time and peak are read, and which rows
+ * count as assumed. A word that is not known is taken as table_word.c says, and counts likewise.
  */
 #include <ctype.h>
 #include <math.h>

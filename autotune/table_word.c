@@ -1,21 +1,6 @@
 /* This file knows the words of a table's columns framework, precision, recompute, attn, family and
- * gpu.
- * A word that it does not know is taken by a rule, which the table's list of such words tells.
- *
- *     framework    what reel.stack/1 lists as prefixes, each up to the end of a word, or a stack's
- *                  name, in letters of any case. Any other is megatron, or fsdp where zero is 3
- *     precision    bf16, fp16, fp16/bf16, fp8, mxfp8, and the recipes fp8-cs, -ds, -mx, -subch;
- *                  each may be followed by fp32-grad-acc. Any other is fp8 if it begins so, else
- *                  bf16
- *     recompute    none, selective, full, unstated; "full block K of L layers", where the model has
- *                  L, and "full on P% of layers"; behind each, a remark in brackets. Any other is
- *                  the least that fits, but for "selective" and "full" in front of words that are
- *                  not known: those count for all layers
- *     attn         torch, megatron-fused, flash1, flash2; flash, TE and flash/TE are the stack's,
- *                  and so is any other
- *     family       gpt, llama, dit, st-dit, moviegen, moe. The rows of any other are skipped
- *     gpu          those whose first word is a device's (table_case.c). The rows of any other are
- *                  skipped
+ * gpu. A word that it does not know is taken by a rule, which the table's list of such words tells;
+ * docs/predictions.md has the words and the rules.
  */
 #include <ctype.h>
 #include <math.h>
