@@ -88,16 +88,22 @@ void schedule_build(int64_t pp, int64_t vpp, int64_t m, int64_t rank, struct pip
         out++;
 }
 
+/* Returns how many of the first n forwards of a rank's sequence are of micro-batches that exist. */
+static int64_t forwards_there(const struct schedule_walk *w, int64_t n)
+{
+    int64_t in_last = w->m % w->pp, whole = (w->m - in_last) * w->vpp;
+    if (n <= whole)
+        return n;
+    n -= whole;
+    return whole + n / w->pp * in_last + num_min_i64(n % w->pp, in_last);
+}
+
+/* Most are held when the warm-up and one more forward are done: from then on each further forward
+ * comes after a backward, and absent micro-batches only make fewer. */
 int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 {
     struct schedule_walk w = schedule_walk(pp, vpp, m, rank);
-    struct pipe_step s;
-    int64_t now = 0, most = 0;
-    while (schedule_next(&w, &s)) {
-        now += s.kind == PIPE_FORWARD ? 1 : -1;
-        most = num_max_i64(most, now);
-    }
-    return most;
+    return forwards_there(&w, num_min_i64(w.warm + 1, w.total));
 }
 
 /* ---- replay ---- */
