@@ -2,6 +2,9 @@
 
 #include <math.h>
 
+double footprint_lost(const struct work *w, const double v[CONSTANTS])
+{ return w->own ? 0 : v[CONSTANT_FRAGMENTATION]; }
+
 static void stage_footprint(const struct work *w, const struct layout *l,
                             const double v[CONSTANTS], int64_t stage, struct footprint *out)
 {
@@ -12,7 +15,7 @@ static void stage_footprint(const struct work *w, const struct layout *l,
     work_held(w, l, &s, &scales, out->bytes);
     double *b = out->bytes;
     out->stage = stage;
-    b[HELD_FRAGMENTATION] = v[CONSTANT_FRAGMENTATION] *
+    b[HELD_FRAGMENTATION] = footprint_lost(w, v) *
                             (b[HELD_ACTIVATIONS] + b[HELD_LOGITS] + b[HELD_WORKSPACE] +
                              b[HELD_GATHERED] + b[HELD_BUFFERS]);
     b[HELD_PROCESS] = v[CONSTANT_PROCESS_BYTES];

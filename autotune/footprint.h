@@ -23,6 +23,9 @@ struct footprint {
 };
 void footprint_of(const struct work *w, const struct layout *l, const double v[CONSTANTS],
                   struct footprint *out);
+/* Returns the share of what comes and goes in a step that the allocator loses. reel's own trainer
+ * allocates all its buffers once, and loses none. */
+double footprint_lost(const struct work *w, const double v[CONSTANTS]);
 /* Returns the probability that a rank with this footprint fits. The logarithm of the bytes is taken
  * to be normally distributed, with the constant memory_sd as its standard deviation. */
 double footprint_fits(const struct footprint *f, const double v[CONSTANTS], double limit_bytes);

@@ -58,14 +58,18 @@ static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->fir
 static int64_t longest_chunk(const struct stream *s, const struct layout *l)
 { return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
 
+/* Finds the divisors: those up to the root, and from there on what they divide by. */
 static void groups_find(struct stream *s, const struct layout *l)
 {
-    int64_t ranks = l->dp * l->cp;
+    int64_t ranks = l->dp * l->cp, small = 1;
     s->n_groups = 0;
-    for (int64_t g = 2; g <= ranks; g++)
-        if (ranks % g == 0) {
+    for (int64_t g = 2; g * g <= ranks; g++)
+        if (ranks % g == 0)
+            s->groups[s->n_groups++] = small = g;
+    for (int64_t g = small; g >= 1 && ranks > 1; g--)
+        if (ranks % g == 0 && ranks / g != small) {
             BUG_ON(s->n_groups == STREAM_GROUPS);
-            s->groups[s->n_groups++] = g;
+            s->groups[s->n_groups++] = ranks / g;
         }
 }
 
@@ -94,15 +98,20 @@ static bool sight_equal(const struct order_sight *a, const struct order_sight *b
     return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
 }
 
-/* Lists the orders of a grid's ranks, and of those with an equal order_sight only the first. */
-static void orders_find(struct stream *s, const struct layout *grid)
+/* Lists all orders of a grid's ranks, the default first. */
+static void orders_count(struct stream *s, const struct layout *grid, int orders[LAYOUT_ORDERS])
+{
+    int n = layout_orders(grid, orders);
+    s->all_orders = s->spec->one_order ? 1 : n;
+}
+
+/* Keeps only the first of the orders with an equal order_sight. */
+static void orders_find(struct stream *s, const struct layout *grid,
+                        const int orders[LAYOUT_ORDERS])
 {
     struct order_sight sights[LAYOUT_ORDERS];
-    int orders[LAYOUT_ORDERS];
     struct layout l = *grid;
     bool default_only = s->coarse || s->first_only;
-    int n_orders = layout_orders(grid, orders); /* the default is the first */
-    s->all_orders = s->spec->one_order ? 1 : n_orders;
     s->n_orders = 0;
     for (int i = 0; i < s->all_orders; i++) {
         int k = 0, n = s->n_orders;
@@ -295,19 +304,20 @@ static void gathers_price(struct stream *s)
     s->gathers_priced = true;
 }
 
-/* Sizes a layout, and says whether it fits without recomputation or with all of it. Where neither
- * does, recomputed_meet() keeps nothing. */
+/* Sizes a layout, and says whether it fits without recomputation or with all of it, or might with
+ * less padding. Where no recomputation fits, recomputed_meet() keeps nothing. */
 static bool may_fit(struct stream *s, struct layout l)
 {
-    double bytes;
+    double bytes, lost = 1 + footprint_lost(&s->work, s->spec->machine->v);
     if (fits(s, &l, &bytes))
         return true;
     l.recompute = RECOMPUTE_FULL;
-    return fits(s, &l, &bytes);
+    return fits(s, &l, &bytes) ||
+           bytes - lost * work_padding_bytes(&s->work, &l) <= s->spec->limit_bytes;
 }
 
 /* Returns the first shard group with which a layout may fit; n_groups: there is none. A larger
- * group never holds more. */
+ * group never holds more, but for its padding. */
 static int group_first(struct stream *s, struct layout l)
 {
     int low = -1, high = s->n_groups - 1; /* low does not fit */
@@ -361,7 +371,7 @@ static bool some_state_fits(struct stream *s, struct layout l)
     l.fsdp = s->n_groups ? s->groups[s->n_groups - 1] : 0;
     footprint_of(&s->work, &l, v, &f);
     s->found->sized++;
-    double lean = f.total - f.bytes[HELD_GATHERED] * (1 + v[CONSTANT_FRAGMENTATION]);
+    double lean = f.total - f.bytes[HELD_GATHERED] * (1 + footprint_lost(&s->work, v));
     if (lean > s->spec->limit_bytes &&
         (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes))
         s->found->nearest = (struct stream_item){.layout = l, .bytes = f.total, .grid = s->grid};
@@ -418,11 +428,11 @@ static double least_again(struct stream *s, struct layout l, double spare)
 }
 
 /* Builds the work of a layout. Returns false if nothing fits with this micro-batch size; more
- * virtual stages never hold less. */
+ * virtual stages than one never hold less. */
 static bool some_fits(struct stream *s, struct layout l)
 {
     static const enum recompute kinds[] = {RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE};
-    work_build(s->spec->work, &l, &s->work);
+    work_rebuild(s->spec->work, &l, &s->work);
     bool fits = s->spec->all;
     for (int i = 0; i < 3 && !fits; i++) {
         l.recompute = kinds[i];
@@ -469,7 +479,7 @@ static void floors_set(struct stream *s, struct layout l)
         return;
     struct layout last = l;
     last.mbs = stream_samples(s, &l);
-    work_build(s->spec->work, &last, &s->work);
+    work_rebuild_times(s->spec->work, &last, &s->work);
     stream_even_set(s, &l, last.mbs);
     parts_price(s, &s->even, LAYER_ITSELF);
     for (int i = 0; i < s->n_orders; i++) {
@@ -584,7 +594,7 @@ static bool sizes_slow(struct stream *s, struct layout l, int64_t to)
     if (!floors_hold(s))
         return false;
     last.mbs = to;
-    work_build(s->spec->work, &last, &s->work);
+    work_rebuild_times(s->spec->work, &last, &s->work);
     stream_even_set(s, &l, to);
     parts_price(s, &s->even, LAYER_ITSELF);
     for (int i = 0; i < s->n_orders; i++) {
@@ -617,7 +627,8 @@ static bool sizes_meet(struct stream *s, struct layout l, int64_t to)
 static void grid_meet(struct stream *s, struct layout l)
 {
     const struct work_spec *w = s->spec->work;
-    orders_find(s, &l);
+    int orders[LAYOUT_ORDERS];
+    orders_count(s, &l, orders);
     groups_find(s, &l);
     int64_t samples = stream_samples(s, &l), count = layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
@@ -625,6 +636,8 @@ static void grid_meet(struct stream *s, struct layout l)
         s->found->excluded[rule] += count;
         return;
     }
+    work_cut(w, &l, &s->work);
+    orders_find(s, &l, orders);
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
     for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(samples, l.mbs))

@@ -9,15 +9,6 @@
 #include <string.h>
 #include <strings.h>
 
-bool num_mul_i64(int64_t a, int64_t b, int64_t *out)
-{
-    int64_t r;
-    if (__builtin_mul_overflow(a, b, &r))
-        return false;
-    *out = r;
-    return true;
-}
-
 bool num_add_i64(int64_t a, int64_t b, int64_t *out)
 {
     int64_t r;

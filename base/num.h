@@ -10,7 +10,14 @@
 #include "base/err.h"
 
 /* Set *out = a op b. They return false, and leave *out as it was, on overflow. */
-bool num_mul_i64(int64_t a, int64_t b, int64_t *out);
+static inline bool num_mul_i64(int64_t a, int64_t b, int64_t *out)
+{
+    int64_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
 bool num_add_i64(int64_t a, int64_t b, int64_t *out);
 bool num_mul_size(size_t a, size_t b, size_t *out);
 

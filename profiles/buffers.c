@@ -46,7 +46,9 @@ enum copies {
     /* like LAYER, but layers that recompute their attention, or the rest of their block, share
      * copies */
     ATTENTION, BLOCK,
+    COPIES
 };
+_Static_assert((int)COPIES == (int)BUFFER_COPIES, "buffers.h counts the kinds of copies");
 
 struct shape {
     const char *name;
@@ -312,26 +314,44 @@ static void lora_shapes(const struct buffer_spec *spec, const struct dims *v, st
         (struct shape){"d adapter low rank", BUFFER_WORK, ACT, ONCE, has, rows, spec->lora_rank};
 }
 
+/* Returns how many of a chunk's layers share their copies, because they are recomputed. */
+static int64_t layers_again(enum copies copies, const struct layout *l, int64_t layers)
+{
+    bool attention = copies == ATTENTION, block = copies == BLOCK;
+    if (l->recompute == RECOMPUTE_FULL && (attention || block))
+        return l->recompute_layers ? num_min_i64(l->recompute_layers, layers) : layers;
+    return l->recompute == RECOMPUTE_SELECTIVE && block ? layers : 0;
+}
+
 /* Sets the number of copies. Each layer of a chunk that is not recomputed has its copies in every
  * slot; all recomputed layers share one set. */
 static void copies_set(struct buffer *b, enum copies copies, int64_t has, const struct layout *l,
                        int64_t layers, int64_t slots)
 {
-    bool attention = copies == ATTENTION, block = copies == BLOCK;
-    int64_t again = 0;
-    if (l->recompute == RECOMPUTE_FULL && (attention || block))
-        again = l->recompute_layers ? num_min_i64(l->recompute_layers, layers) : layers;
-    if (l->recompute == RECOMPUTE_SELECTIVE && block)
-        again = layers;
+    int64_t again = layers_again(copies, l, layers);
     b->per = copies >= LAYER ? has : 0;
     b->each = copies == ONCE ? 0 : copies == SLOT ? 1 : (layers - again) * has;
     b->shared = copies == ONCE ? 1 : again > 0 ? has : 0;
     b->count = b->each * slots + b->shared;
 }
 
+/* Returns the layers of the longest pipeline chunk. */
+static int64_t chunk_layers(const struct layout *l, int64_t layers)
+{ return num_ceil_div(layers, l->pp * l->vpp); }
+
 int64_t buffer_stride_bytes(const struct buffer *b)
 {
     return b->count ? b->bytes / b->count : 0;
+}
+
+bool buffer_copy_bytes(int64_t rows, int64_t cols, enum dtype dtype, int64_t *out)
+{
+    int64_t bytes;
+    if (!num_mul_i64(rows, cols, &bytes) || !num_mul_i64(bytes, dtype_bytes(dtype), &bytes) ||
+        bytes > INT64_MAX / 4)
+        return false;
+    *out = num_round_up(bytes, BUFFER_ALIGN_BYTES);
+    return true;
 }
 
 static int list_add(struct buffer_list *list, const char *name, enum buffer_category category,
@@ -342,9 +362,7 @@ static int list_add(struct buffer_list *list, const char *name, enum buffer_cate
     if (list->n == BUFFER_LIST_MAX)
         return err_set(err, ERR_LIMIT, "buffer '%s': the memory plan holds %d buffers", name,
                        BUFFER_LIST_MAX);
-    if (!num_mul_i64(rows, cols, &bytes) || !num_mul_i64(bytes, dtype_bytes(dtype), &bytes) ||
-        bytes > INT64_MAX / 4 ||
-        !num_mul_i64(num_round_up(bytes, BUFFER_ALIGN_BYTES), count, &bytes) ||
+    if (!buffer_copy_bytes(rows, cols, dtype, &bytes) || !num_mul_i64(bytes, count, &bytes) ||
         bytes > INT64_MAX / 4 - list->total)
         return err_set(err, ERR_LIMIT,
                        "buffer '%s': %lld x [%lld, %lld] elements are past 2^61 bytes: give a "
@@ -393,6 +411,12 @@ static enum dtype dtype_of(const struct buffer_spec *spec, const struct shape *t
     return DTYPE_F64;
 }
 
+/* Says whether kernels cannot count what a micro-batch has of something. */
+static bool is_large(const struct buffer_spec *spec)
+{
+    return spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX;
+}
+
 static int buffers_check(const struct buffer_spec *spec, struct err *err)
 {
     if (!model_is_trainable(spec->model))
@@ -401,7 +425,7 @@ static int buffers_check(const struct buffer_spec *spec, struct err *err)
                        "that is not for planning only ('reel model' lists them)",
                        spec->model->name, model_family_names[spec->model->family],
                        model_adaln_names[spec->model->adaln]);
-    if (spec->tokens > INT32_MAX || spec->samples > INT32_MAX || spec->text_tokens > INT32_MAX)
+    if (is_large(spec))
         return err_set(err, ERR_LIMIT,
                        "micro-batch of %lld tokens, %lld samples, %lld text tokens: each must be "
                        "below 2^31",
@@ -416,7 +440,7 @@ static int row_add(const struct buffer_spec *spec, const struct layout *l, const
     struct buffer b = {.each = 0};
     int rc;
     if (t->has)
-        copies_set(&b, t->copies, t->has, l, num_ceil_div(spec->model->layers, l->pp * l->vpp),
+        copies_set(&b, t->copies, t->has, l, chunk_layers(l, spec->model->layers),
                    num_max_i64(1, spec->slots));
     if ((rc = buffer_list_add(list, t->name, t->category, dtype_of(spec, t), b.count, t->rows,
                               t->cols, err)) < 0)
@@ -426,15 +450,9 @@ static int row_add(const struct buffer_spec *spec, const struct layout *l, const
     return 0;
 }
 
-int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)
+static void shapes_fill(const struct buffer_spec *spec, const struct layout *l,
+                        struct shape table[DIT_BUFFERS])
 {
-    struct layout plain = layout_default();
-    const struct layout *l = spec->layout ? spec->layout : &plain;
-    struct shape table[DIT_BUFFERS] = {0};
-    int rc;
-    BUG_ON(list->n != 0);
-    if ((rc = buffers_check(spec, err)) < 0)
-        return rc;
     struct dims v = dims_of(spec, l);
     input_shapes(spec, &v, table);
     cond_shapes(&v, table);
@@ -442,8 +460,54 @@ int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct
     work_shapes(&v, table);
     cp_shapes(&v, table);
     lora_shapes(spec, &v, table);
+}
+
+int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err)
+{
+    struct layout plain = layout_default();
+    const struct layout *l = spec->layout ? spec->layout : &plain;
+    struct shape table[DIT_BUFFERS];
+    int rc;
+    BUG_ON(list->n != 0);
+    if ((rc = buffers_check(spec, err)) < 0)
+        return rc;
+    shapes_fill(spec, l, table);
     for (int i = 0; i < DIT_BUFFERS; i++)
         if ((rc = row_add(spec, l, &table[i], list, err)) < 0)
             return rc;
     return 0;
+}
+
+/* ---- sums of the list ---- */
+
+void buffers_dit_totals(const struct buffer_spec *spec, struct buffer_totals *out)
+{
+    struct shape table[DIT_BUFFERS];
+    *out = (struct buffer_totals){{{0}}};
+    if (is_large(spec)) {
+        out->bytes[BUFFER_WORK][ONCE] = BUFFER_TOO_MANY_BYTES;
+        return;
+    }
+    shapes_fill(spec, spec->layout, table);
+    for (int i = 0; i < DIT_BUFFERS; i++) {
+        const struct shape *t = &table[i];
+        double *sum = &out->bytes[t->category][t->copies];
+        int64_t copy, n = t->copies >= LAYER ? t->has : t->has > 0;
+        if (n > 0)
+            *sum += buffer_copy_bytes(t->rows, t->cols, dtype_of(spec, t), &copy)
+                        ? (double)(n * copy)
+                        : BUFFER_TOO_MANY_BYTES;
+    }
+}
+
+void buffers_totals_add(const struct buffer_totals *sums, const struct layout *l, int64_t layers,
+                      int64_t slots, double bytes[BUFFER_CATEGORIES])
+{
+    int64_t in_chunk = chunk_layers(l, layers);
+    for (int kind = 0; kind < COPIES; kind++) {
+        struct buffer b;
+        copies_set(&b, (enum copies)kind, 1, l, in_chunk, slots);
+        for (int c = 0; c < BUFFER_OF_DIT; c++)
+            bytes[c] += (double)b.count * sums->bytes[c][kind];
+    }
 }

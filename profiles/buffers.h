@@ -31,7 +31,8 @@ enum buffer_category {
     BUFFER_INPUT,  /* latents, noise, text, positions of the micro-batch */
     BUFFER_SAVED,  /* kept from forward until backward */
     BUFFER_WORK,   /* used inside one block's forward or backward only */
-    BUFFER_WEIGHT,
+    BUFFER_OF_DIT, /* categories of a micro-batch's buffers */
+    BUFFER_WEIGHT = BUFFER_OF_DIT,
     BUFFER_GRAD,
     BUFFER_OPTIM,
     BUFFER_EMA,
@@ -142,6 +143,19 @@ int64_t buffers_dealt_tokens(const struct buffer_spec *spec);
 /* Fills an empty list with DIT_BUFFERS entries. ERR_INPUT: the model is for planning only.
  * ERR_LIMIT: more than 2^61 bytes, or 2^31 or more tokens or samples. */
 int buffers_dit(const struct buffer_spec *spec, struct buffer_list *list, struct err *err);
+/* Holds the bytes of the same buffers added up, for whoever sizes many layouts of one grid: by
+ * category, and by the five ways in which copies are counted (enum copies of buffers.c). The first
+ * is for buffers that exist once. Where buffers_dit() would refuse, there are too many bytes. */
+#define BUFFER_TOO_MANY_BYTES 0x1p60
+enum { BUFFER_COPIES = 5 };
+struct buffer_totals { double bytes[BUFFER_OF_DIT][BUFFER_COPIES]; };
+/* Computes them from all of the spec but its slots and its layout's recomputation. The spec has a
+ * layout. */
+void buffers_dit_totals(const struct buffer_spec *spec, struct buffer_totals *out);
+/* Adds the bytes of the list that a model of `layers` layers has with this recomputation and these
+ * slots, by category. */
+void buffers_totals_add(const struct buffer_totals *sums, const struct layout *l, int64_t layers,
+                      int64_t slots, double bytes[BUFFER_CATEGORIES]);
 /* Returns the bytes of latents, conditioning and captions of one micro-batch as f32. They wait in
  * pinned memory for the device in this form. */
 int64_t buffers_staged_bytes(const struct buffer_spec *spec);
@@ -190,7 +204,18 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
  * for each range of rows of each trained tensor. */
 enum { BUFFER_SPAN_BYTES = 96 };
 int64_t buffers_span_bytes(const struct shards *sh);
+/* Returns it for a number of trained tensors. */
+int64_t buffers_tensor_span_bytes(int64_t tensors);
+/* Names the rows of that list but for the scratch of sums. */
+enum buffer_state_row {
+    KEPT_WEIGHTS, KEPT_MASTERS, KEPT_GRADS, KEPT_MOMENTS, KEPT_EMA, KEPT_SWAP, KEPT_SPANS,
+    /* units in use, with zero 2 and 3 */
+    KEPT_GATHERED, KEPT_UNIT_GRADS, KEPT_UNIT_SUMS,
+    KEPT_PACK, BUFFER_STATE_ROWS
+};
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err);
+/* Computes the bytes of these rows without making a list. */
+void buffers_state_bytes(const struct buffer_state *spec, double bytes[BUFFER_STATE_ROWS]);
 
 /* Names the groups in which a rank takes part in sums. A sum's scratch holds the other ranks' parts
  * while it runs; sums of a library need no scratch of ours. */
@@ -245,6 +270,9 @@ int buffer_list_add(struct buffer_list *list, const char *name, enum buffer_cate
 int buffer_list_add_host(struct buffer_list *list, const char *name, enum buffer_category category,
                          enum buffer_side side, int64_t count, int64_t bytes, struct err *err);
 int64_t buffer_list_bytes(const struct buffer_list *list, enum buffer_category category);
+/* Computes the bytes from one copy of a buffer to the next. Returns false if they are more than
+ * 2^61. */
+bool buffer_copy_bytes(int64_t rows, int64_t cols, enum dtype dtype, int64_t *out);
 /* Returns the bytes from one copy of b to the next. */
 int64_t buffer_stride_bytes(const struct buffer *b);
 

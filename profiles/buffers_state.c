@@ -9,8 +9,11 @@ int64_t buffers_span_bytes(const struct shards *sh)
     int64_t tensors = 0;
     for (int64_t i = 0; i < sh->n_tensors; i++)
         tensors += shards_trained(sh, i);
-    return tensors * SHARD_RANGES * BUFFER_SPAN_BYTES;
+    return buffers_tensor_span_bytes(tensors);
 }
+
+int64_t buffers_tensor_span_bytes(int64_t tensors)
+{ return tensors * SHARD_RANGES * BUFFER_SPAN_BYTES; }
 
 int buffer_state_of(const struct shards *sh, const struct param_list *params,
                     const struct layout *l, struct buffer_state *out, struct err *err)
@@ -28,22 +31,6 @@ int buffer_state_of(const struct shards *sh, const struct param_list *params,
                                  .pp = l->pp,
                                  .span_bytes = buffers_span_bytes(sh)};
     return piece_sum_elements(sh, params, out->pieces, err);
-}
-
-/* Adds the working buffers of units. Two of each are in use at a time: one takes part in
- * computation while the other arrives or leaves. */
-static int units_add(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
-{
-    int64_t weights = spec->zero == 3 ? 2 : 0, grads = spec->zero >= 2 ? 2 : 0;
-    int rc;
-    if ((rc = buffer_list_add(list, "gathered weights", BUFFER_WORK, spec->act, weights, 1,
-                              spec->unit, err)) < 0)
-        return rc;
-    if ((rc = buffer_list_add(list, "gradients of a unit", BUFFER_WORK, spec->stat, grads, 1,
-                              spec->trained_unit, err)) < 0)
-        return rc;
-    return buffer_list_add(list, "summed gradients of a unit", BUFFER_COMM, spec->stat, grads, 1,
-                           spec->trained_unit / spec->group, err);
 }
 
 /* Returns the elements of the longest packed sum over tp, kv or pp. */
@@ -138,39 +125,66 @@ static int scratch_add(const struct buffer_state *spec, struct buffer_list *list
     return 0;
 }
 
+struct state_row {
+    const char *name;
+    enum buffer_category category;
+    enum dtype dtype;
+    int64_t count, elements;
+};
+
+/* Fills the rows. Two working buffers of each kind are in use at a time: one unit takes part in
+ * computation while another arrives or leaves. */
+static void rows_fill(const struct buffer_state *spec, struct state_row out[BUFFER_STATE_ROWS])
+{
+    int64_t all = spec->trained, own = all / spec->group, states = spec->zero < 1 ? all : own,
+            weights = spec->zero == 3 ? 2 : 0, grads = spec->zero >= 2 ? 2 : 0;
+    bool master = spec->act != spec->stat;
+    enum dtype t = spec->stat, act = spec->act;
+    BUG_ON(all % spec->group || spec->elements % spec->group);
+    out[KEPT_WEIGHTS] = (struct state_row){
+        "weights", BUFFER_WEIGHT, act, 1,
+        spec->zero < 3 ? spec->elements : spec->elements / spec->group};
+    out[KEPT_MASTERS] = (struct state_row){"master weights", BUFFER_OPTIM, t, master, states};
+    out[KEPT_GRADS] =
+        (struct state_row){"gradients", BUFFER_GRAD, t, 1, spec->zero < 2 ? all : own};
+    out[KEPT_MOMENTS] = (struct state_row){
+        "adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, states};
+    out[KEPT_EMA] = (struct state_row){"ema", BUFFER_EMA, t, spec->ema, states};
+    out[KEPT_SWAP] = (struct state_row){"exchange of weights and average", BUFFER_WORK, t,
+                                        spec->ema && !master, BUFFER_SWAP_ELEMENTS};
+    out[KEPT_SPANS] =
+        (struct state_row){"table of updates", BUFFER_OPTIM, DTYPE_BYTE, 1, spec->span_bytes};
+    out[KEPT_GATHERED] =
+        (struct state_row){"gathered weights", BUFFER_WORK, act, weights, spec->unit};
+    out[KEPT_UNIT_GRADS] =
+        (struct state_row){"gradients of a unit", BUFFER_WORK, t, grads, spec->trained_unit};
+    out[KEPT_UNIT_SUMS] = (struct state_row){"summed gradients of a unit", BUFFER_COMM, t, grads,
+                                             spec->trained_unit / spec->group};
+    out[KEPT_PACK] = (struct state_row){"partial sums", BUFFER_COMM, t, 1, pack_elements(spec)};
+}
+
 int buffers_state(const struct buffer_state *spec, struct buffer_list *list, struct err *err)
 {
-    int64_t all = spec->trained, own = all / spec->group, states = spec->zero < 1 ? all : own;
-    bool master = spec->act != spec->stat;
-    enum dtype t = spec->stat;
-    BUG_ON(all % spec->group || spec->elements % spec->group);
-    const struct {
-        const char *name;
-        enum buffer_category category;
-        enum dtype dtype;
-        int64_t count, elements;
-    } rows[] = {
-        {"weights", BUFFER_WEIGHT, spec->act, 1,
-         spec->zero < 3 ? spec->elements : spec->elements / spec->group},
-        {"master weights", BUFFER_OPTIM, t, master, states},
-        {"gradients", BUFFER_GRAD, t, 1, spec->zero < 2 ? all : own},
-        {"adamw m, v", BUFFER_OPTIM, spec->moments_bf16 ? DTYPE_BF16 : t, 2, states},
-        {"ema", BUFFER_EMA, t, spec->ema, states},
-        {"exchange of weights and average", BUFFER_WORK, t, spec->ema && !master,
-         BUFFER_SWAP_ELEMENTS},
-        {"table of updates", BUFFER_OPTIM, DTYPE_BYTE, 1, spec->span_bytes},
-    };
+    struct state_row rows[BUFFER_STATE_ROWS];
     int rc;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    rows_fill(spec, rows);
+    for (int i = 0; i < BUFFER_STATE_ROWS; i++)
         if ((rc = buffer_list_add(list, rows[i].name, rows[i].category, rows[i].dtype,
                                   rows[i].count, 1, rows[i].elements, err)) < 0)
             return rc;
-    if ((rc = units_add(spec, list, err)) < 0)
-        return rc;
-    if ((rc = buffer_list_add(list, "partial sums", BUFFER_COMM, t, 1, 1, pack_elements(spec),
-                              err)) < 0)
-        return rc;
     return scratch_add(spec, list, err);
+}
+
+void buffers_state_bytes(const struct buffer_state *spec, double bytes[BUFFER_STATE_ROWS])
+{
+    struct state_row rows[BUFFER_STATE_ROWS];
+    int64_t copy;
+    rows_fill(spec, rows);
+    for (int i = 0; i < BUFFER_STATE_ROWS; i++)
+        bytes[i] = rows[i].count == 0 ? 0
+                   : buffer_copy_bytes(1, rows[i].elements, rows[i].dtype, &copy)
+                       ? (double)(rows[i].count * copy)
+                       : BUFFER_TOO_MANY_BYTES;
 }
 
 /* ---- messages that wait in pinned memory ---- */

@@ -11,9 +11,8 @@
  * copies that it computes with in place of bf16 numbers. */
 enum { TILE_ELEMENTS = 512 * 1024, WIDENED_ELEMENTS = 768 * 1024 };
 
-/* These are the bytes of the trainer's tables on a GPU (partial sums, and the workspace of
- * products), and of the pinned slab through which files pass. */
-enum { GPU_TABLE_BYTES = 64 << 20, GPU_SLAB_BYTES = 1 << 20 };
+/* These are the bytes of the pinned slab through which files pass. */
+enum { GPU_SLAB_BYTES = 1 << 20 };
 
 int held_state(const struct held_spec *spec, const struct layout *l,
                const struct param_list *params, int64_t stage, struct buffer_state *out,
@@ -85,7 +84,8 @@ static int tables_add(const struct held_spec *spec, struct buffer_list *list, st
 {
     int64_t tiles = TILE_ELEMENTS + (spec->dtype == DTYPE_BF16 ? WIDENED_ELEMENTS : 0);
     if (spec->gpus)
-        return buffer_list_add(list, "tables", BUFFER_WORK, DTYPE_BYTE, 1, 1, GPU_TABLE_BYTES, err);
+        return buffer_list_add(list, "tables", BUFFER_WORK, DTYPE_BYTE, 1, 1, HELD_GPU_TABLE_BYTES,
+                               err);
     return buffer_list_add(list, "tiles", BUFFER_WORK, dtype_stat(spec->dtype), 1, 1, tiles, err);
 }
 

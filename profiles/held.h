@@ -32,6 +32,9 @@ struct held_spec {
     bool gpus;       /* ranks compute on GPUs */
     bool ckpt_async; /* checkpoints are written in the background, on GPUs from a copy */
 };
+/* These are the bytes of the trainer's tables on a GPU: partial sums, and the workspace of
+ * products. */
+enum { HELD_GPU_TABLE_BYTES = 64 << 20 };
 /* Finds what a rank of a pipeline stage keeps from step to step, which does not depend on the
  * layout's mbs and recomputation. `params` comes from finetune_params() of the spec, or from
  * params_build() without one. Returns ERR_LIMIT for more than 2^62 elements, or ERR_NOMEM. */

@@ -22,9 +22,8 @@ int64_t piece_whole(const struct shards *sh, int64_t unit, int64_t at)
     return u->offset + sh->group_rank * (u->elements / sh->group) + at - u->offset / sh->group;
 }
 
-/* Finds the local elements *first .. *end-1 of a tensor to which a rule applies. */
-static void rule_range(const struct shard_tensor *t, enum piece_rule rule, int64_t *first,
-                       int64_t *end)
+void piece_rule_range(const struct shard_tensor *t, enum piece_rule rule, int64_t *first,
+                      int64_t *end)
 {
     static const unsigned bit[PIECE_RULES] = {0, SHARD_SUM_TP, SHARD_SUM_KV, SHARD_SUM_PP};
     *first = rule == PIECE_SUM_KV ? t->kv_row * t->cols : 0;
@@ -51,7 +50,7 @@ static void unit_spans(const struct shards *sh, int64_t unit, enum piece_rule ru
     for (int64_t i = u->first_param; i < u->first_param + u->n_params; i++) {
         const struct shard_tensor *t = &sh->tensors[i];
         int64_t first, end;
-        rule_range(t, rule, &first, &end);
+        piece_rule_range(t, rule, &first, &end);
         if (t->unit != unit || first >= end)
             continue;
         struct piece p =

@@ -46,6 +46,9 @@ enum piece_rule {
     PIECE_SUM_PP, /* gradients that are summed over the pipeline stages */
     PIECE_RULES,
 };
+/* Finds the local elements *first .. *end-1 of a tensor to which a rule applies. */
+void piece_rule_range(const struct shard_tensor *t, enum piece_rule rule, int64_t *first,
+                      int64_t *end);
 /* Describes a span of own pieces. Gaps between the tensors of a span hold zeros. */
 struct piece_span { int64_t unit, at, n; };
 struct piece_spans { struct piece_span *items; int64_t n, elements; };

@@ -98,8 +98,8 @@ static int64_t forwards_there(const struct schedule_walk *w, int64_t n)
     return whole + n / w->pp * in_last + num_min_i64(n % w->pp, in_last);
 }
 
-/* Most are held when the warm-up and one more forward are done: from then on each further forward
- * comes after a backward, and absent micro-batches only make fewer. */
+/* Counts those in flight when the warm-up and one more forward are done. From then on each further
+ * forward comes after a backward, and absent micro-batches only make fewer. */
 int64_t schedule_in_flight(int64_t pp, int64_t vpp, int64_t m, int64_t rank)
 {
     struct schedule_walk w = schedule_walk(pp, vpp, m, rank);

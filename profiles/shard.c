@@ -43,10 +43,34 @@ struct cut {
     int64_t copies;
 };
 
+static struct cut cut_of(const struct model *m, const struct layout *l, struct layout_place place)
+{
+    return (struct cut){.m = m, .l = l, .place = place,
+                        .copies = num_max_i64(1, l->tp / m->kv_heads)};
+}
+
 static bool name_ends(const struct param *p, const char *end)
 {
     size_t n = strlen(p->name), e = strlen(end);
     return n >= e && strcmp(p->name + n - e, end) == 0;
+}
+
+static const struct param *base_of(const struct param *p)
+{ return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
+
+struct shard_kind shard_kind_of(const struct model *m, const struct param *p)
+{
+    const struct param *base = base_of(p);
+    bool own_heads = name_ends(base, ".q_norm.weight") || name_ends(base, ".k_norm.weight") ||
+                     strcmp(base->name, "text_null") == 0;
+    bool own_rows = name_ends(base, ".a.weight"), qkv = name_ends(base, ".qkv.weight");
+    struct shard_kind k = {.tp = p->tp, .rows = param_rows(p), .cols = param_cols(p),
+                           .parts = p->part == PART_MLP && m->gated_mlp ? 2 : 1,
+                           .cond = p->layer == PARAM_LAYER_COND, .tied = p->flags & PARAM_TIED};
+    k.partial = own_heads || own_rows || base->tp != PARAM_TP_NONE;
+    k.q = !name_ends(base, ".kv.weight");
+    k.kv = !k.q || qkv;
+    return k;
 }
 
 /* ---- one tensor ---- */
@@ -78,16 +102,14 @@ static void rows_add_kv(const struct cut *c, struct shard_tensor *t, int64_t bas
     rows_add(t, base + all + first, n);
 }
 
-/* Cuts a tensor by heads. p is the tensor itself, or for an adapter its base. */
-static void cut_heads(const struct cut *c, const struct param *p, struct shard_tensor *t)
+static void cut_heads(const struct cut *c, const struct shard_kind *k, struct shard_tensor *t)
 {
-    bool kv = name_ends(p, ".kv.weight"), qkv = name_ends(p, ".qkv.weight");
-    int64_t q_rows = kv ? 0 : c->m->heads * model_head_dim(c->m);
-    BUG_ON(p->dim[0] != q_rows + (kv || qkv ? 2 * c->m->kv_heads * model_head_dim(c->m) : 0));
-    if (!kv)
+    int64_t q_rows = k->q ? c->m->heads * model_head_dim(c->m) : 0;
+    BUG_ON(k->rows != q_rows + (k->kv ? 2 * c->m->kv_heads * model_head_dim(c->m) : 0));
+    if (k->q)
         rows_add_part(c, t, 0, q_rows);
     t->kv_row = t->rows;
-    if (kv || qkv)
+    if (k->kv)
         rows_add_kv(c, t, q_rows);
     if (c->copies == 1)
         t->kv_row = t->rows;
@@ -95,72 +117,66 @@ static void cut_heads(const struct cut *c, const struct param *p, struct shard_t
         t->sums |= SHARD_SUM_KV;
 }
 
-static void cut_rows(const struct cut *c, const struct param *p, struct shard_tensor *t)
+static void cut_rows(const struct cut *c, const struct shard_kind *k, struct shard_tensor *t)
 {
-    int64_t parts = p->part == PART_MLP && c->m->gated_mlp ? 2 : 1;
-    for (int64_t i = 0; i < parts; i++)
-        rows_add_part(c, t, i * (p->dim[0] / parts), p->dim[0] / parts);
+    for (int64_t i = 0; i < k->parts; i++)
+        rows_add_part(c, t, i * (k->rows / k->parts), k->rows / k->parts);
 }
 
-static void cut_cols(const struct cut *c, const struct param *p, struct shard_tensor *t)
+static void cut_cols(const struct cut *c, const struct shard_kind *k, struct shard_tensor *t)
 {
-    BUG_ON(param_cols(p) % c->l->tp);
-    rows_add(t, 0, param_rows(p));
-    t->cols = param_cols(p) / c->l->tp;
+    BUG_ON(k->cols % c->l->tp);
+    rows_add(t, 0, k->rows);
+    t->cols = k->cols / c->l->tp;
     t->col = c->place.tp * t->cols;
 }
 
 /* Returns the ranks over which the gradient of a tensor that every tp rank holds whole is a partial
- * sum. p is the tensor itself, or for an adapter its base. */
-static unsigned replicated_sums(const struct cut *c, const struct param *p)
+ * sum. */
+static unsigned replicated_sums(const struct cut *c, const struct shard_kind *k)
 {
-    bool beside_cut = p->tp != PARAM_TP_NONE;
-    bool conditioning = p->layer == PARAM_LAYER_COND;
-    bool own_heads = name_ends(p, ".q_norm.weight") || name_ends(p, ".k_norm.weight") ||
-                     strcmp(p->name, "text_null") == 0;
-    bool own_rows = name_ends(p, ".a.weight");
-    bool own_tokens = c->l->sp && !conditioning;
-    unsigned tp =
-        c->l->tp > 1 && (own_heads || own_rows || own_tokens || beside_cut) ? SHARD_SUM_TP : 0;
-    return tp | (conditioning && c->l->pp > 1 ? SHARD_SUM_PP : 0);
+    bool own_tokens = c->l->sp && !k->cond;
+    unsigned tp = c->l->tp > 1 && (k->partial || own_tokens) ? SHARD_SUM_TP : 0;
+    return tp | (k->cond && c->l->pp > 1 ? SHARD_SUM_PP : 0);
 }
 
-/* Says whether p is a tied head's copy on the last stage. The original is on the first stage. */
-static bool is_copy(const struct cut *c, const struct param *p)
-{ return p->flags & PARAM_TIED && c->place.pp > 0; }
-
-static int64_t own_rows(const struct cut *c, const struct param *p, const struct shard_tensor *t)
+static int64_t own_rows(const struct cut *c, const struct shard_kind *k,
+                        const struct shard_tensor *t)
 {
-    bool first_stage = p->layer != PARAM_LAYER_COND || c->place.pp == 0;
-    if (!first_stage || is_copy(c, p) || (p->tp == PARAM_TP_NONE && c->place.tp > 0))
+    bool first_stage = !k->cond || c->place.pp == 0;
+    bool is_copy = k->tied && c->place.pp > 0; /* the original is on the first stage */
+    if (!first_stage || is_copy || (k->tp == PARAM_TP_NONE && c->place.tp > 0))
         return 0;
     return c->place.tp % c->copies == 0 ? t->rows : t->kv_row;
 }
 
-static const struct param *base_of(const struct param *p)
-{ return p - (p->lora == PARAM_LORA_A ? 1 : p->lora == PARAM_LORA_B ? 2 : 0); }
-
-/* Returns the local matrix of a tensor, without its place in the flat buffer. */
-static struct shard_tensor tensor_cut(const struct cut *c, const struct param *p)
+static struct shard_tensor tensor_cut(const struct cut *c, const struct shard_kind *k)
 {
-    struct shard_tensor t = {.cols = param_cols(p), .kv_row = -1};
-    switch (p->tp) {
+    struct shard_tensor t = {.cols = k->cols, .kv_row = -1};
+    switch (k->tp) {
     case PARAM_TP_NONE:
-        rows_add(&t, 0, param_rows(p));
-        t.sums = replicated_sums(c, base_of(p));
+        rows_add(&t, 0, k->rows);
+        t.sums = replicated_sums(c, k);
         break;
-    case PARAM_TP_ROW: cut_rows(c, p, &t); break;
-    case PARAM_TP_COL: cut_cols(c, p, &t); break;
-    case PARAM_TP_HEADS: cut_heads(c, base_of(p), &t); break;
+    case PARAM_TP_ROW: cut_rows(c, k, &t); break;
+    case PARAM_TP_COL: cut_cols(c, k, &t); break;
+    case PARAM_TP_HEADS: cut_heads(c, k, &t); break;
     }
     if (t.kv_row < 0)
         t.kv_row = t.rows;
-    if (p->flags & PARAM_TIED && c->l->pp > 1)
+    if (k->tied && c->l->pp > 1)
         t.sums |= SHARD_SUM_ENDS;
     t.count = t.rows * t.cols;
-    t.room = p->tp == PARAM_TP_ROW ? num_ceil_div(param_rows(p), c->l->tp) * t.cols : t.count;
-    t.own_rows = own_rows(c, p, &t);
+    t.room = k->tp == PARAM_TP_ROW ? num_ceil_div(k->rows, c->l->tp) * t.cols : t.count;
+    t.own_rows = own_rows(c, k, &t);
     return t;
+}
+
+struct shard_tensor shard_tensor_cut(const struct model *m, const struct layout *l,
+                                     struct layout_place place, const struct shard_kind *k)
+{
+    struct cut c = cut_of(m, l, place);
+    return tensor_cut(&c, k);
 }
 
 /* ---- units ---- */
@@ -185,6 +201,12 @@ static bool held(const struct cut *c, int64_t layer)
     }
 }
 
+int64_t shard_tensor_room(const struct shard_tensor *t)
+{ return num_round_up(t->room, BUFFER_FLAT_ALIGN); }
+
+int64_t shard_unit_room(int64_t elements, int64_t group)
+{ return num_round_up(elements, group * BUFFER_FLAT_ALIGN); }
+
 static bool is_trained(const struct param *p) { return p->flags & PARAM_TRAINABLE; }
 
 /* Places the layer's trained, or frozen, tensors: sets their offsets and the unit's size. */
@@ -196,12 +218,13 @@ static void unit_fill(const struct cut *c, const struct param_list *params, stru
         struct shard_tensor *t = &sh->tensors[i];
         if (is_trained(&params->items[i]) != trained)
             continue;
-        *t = tensor_cut(c, &params->items[i]);
+        struct shard_kind kind = shard_kind_of(c->m, &params->items[i]);
+        *t = tensor_cut(c, &kind);
         t->offset = at;
         t->unit = u - sh->units;
-        at += num_round_up(t->room, BUFFER_FLAT_ALIGN);
+        at += shard_tensor_room(t);
     }
-    u->elements = num_round_up(at - u->offset, sh->group * BUFFER_FLAT_ALIGN);
+    u->elements = shard_unit_room(at - u->offset, sh->group);
 }
 
 static int64_t layer_tensors(const struct param_list *params, int64_t first)
@@ -253,10 +276,7 @@ static bool within_limit(const struct param_list *params, int64_t units, int64_t
 int shards_build(const struct model *m, const struct param_list *params, const struct layout *l,
                  int64_t rank, struct shards *out, struct err *err)
 {
-    struct cut c = {.m = m,
-                    .l = l,
-                    .place = layout_place(l, rank),
-                    .copies = num_max_i64(1, l->tp / m->kv_heads)};
+    struct cut c = cut_of(m, l, layout_place(l, rank));
     struct shards sh = {.place = c.place,
                         .tp = l->tp,
                         .group = layout_shard_group(l),

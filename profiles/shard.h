@@ -67,6 +67,25 @@ struct shard_tensor {
     int64_t own_rows;
 };
 
+/* Says how a tensor is cut, and over which ranks its gradients are partial sums. */
+struct shard_kind {
+    enum param_tp tp;
+    int64_t rows, cols; /* of the whole matrix */
+    int64_t parts;      /* cut by rows: parts that are cut each by itself (gate, up) */
+    bool q, kv;         /* cut by heads: it has rows of queries, of keys and values */
+    /* replicated over tp: each rank's gradient is a part of the sum, even without sp */
+    bool partial;
+    bool cond, tied;    /* it is the conditioning's; a tied head's */
+};
+/* Returns the kind of a tensor of a list, where an adapter follows its base. */
+struct shard_kind shard_kind_of(const struct model *m, const struct param *p);
+/* Returns what the rank at a place holds of a tensor, but for its place in the flat buffer. */
+struct shard_tensor shard_tensor_cut(const struct model *m, const struct layout *l,
+                                     struct layout_place place, const struct shard_kind *k);
+/* Return the elements that a tensor takes in its unit, and a unit in the flat buffer. */
+int64_t shard_tensor_room(const struct shard_tensor *t);
+int64_t shard_unit_room(int64_t elements, int64_t group);
+
 struct shard_unit {
     int64_t layer;              /* 0.. or PARAM_LAYER_* */
     /* the layer's tensors; the unit contains those whose tensors[i].unit is its index */

@@ -60,6 +60,7 @@
 
 #include "base/num.h"
 #include "profiles/params.h"
+#include "profiles/work_own.h"
 #include "profiles/work_priv.h"
 #include "profiles/work_reel.h"
 
@@ -79,6 +80,12 @@ static enum work_unit_id unit_of(int64_t layer)
                                         : UNIT_EACH;
 }
 
+static void tensor_note(struct work_weights *w, enum work_unit_id unit, struct shard_kind kind)
+{
+    BUG_ON(w->n_tensors == WORK_TENSORS);
+    w->tensors[w->n_tensors++] = (struct work_tensor){unit, kind};
+}
+
 int work_weights(const struct model *m, struct work_weights *out, struct err *err)
 {
     struct param_list list;
@@ -94,6 +101,8 @@ int work_weights(const struct model *m, struct work_weights *out, struct err *er
             w.whole[u] += n;
         else
             w.split[u] += n;
+        if (p->layer <= 0)
+            tensor_note(&w, u, shard_kind_of(m, p));
     }
     params_release(&list);
     *out = w;
@@ -394,18 +403,27 @@ static void stack_parts(const struct shape *s, const struct layout *l)
     send_part(s, l);
 }
 
-/* Clears all but the rooms for operations: they are most of it, and their counts say what is
- * set. */
+/* Clears all but the cut, and the rooms for operations: they are most of it, and their counts say
+ * what is set. */
 static void work_clear(struct work *w)
 {
     size_t behind = offsetof(struct work, parts) + sizeof w->parts;
     memset(w, 0, offsetof(struct work, parts));
-    memset((char *)w + behind, 0, sizeof *w - behind);
+    memset((char *)w + behind, 0, offsetof(struct work, cut) - behind);
     for (int i = 0; i < WORK_PARTS; i++)
         memset(&w->parts[i], 0, offsetof(struct work_part, gemms));
 }
 
-void work_build(const struct work_spec *spec, const struct layout *l, struct work *out)
+static bool is_own(const struct work_spec *spec)
+{ return spec->stack->kind == STACK_REEL && model_is_trainable(spec->model); }
+
+void work_cut(const struct work_spec *spec, const struct layout *l, struct work *out)
+{
+    if (is_own(spec))
+        work_own_cut(spec, l, &out->cut);
+}
+
+void work_rebuild_times(const struct work_spec *spec, const struct layout *l, struct work *out)
 {
     work_clear(out);
     struct shape s = shape_of(spec, l, out);
@@ -419,10 +437,24 @@ void work_build(const struct work_spec *spec, const struct layout *l, struct wor
     out->act_bytes = s.w_bytes, out->stat_bytes = (double)dtype_bytes(dtype_stat(spec->act));
     out->encoder_bytes = (double)spec->encoder_bytes;
     elements_of(&s, l);
-    if (spec->stack->kind == STACK_REEL && model_is_trainable(spec->model))
+    if (is_own(spec))
         work_reel_parts(spec, l, out);
     else
         stack_parts(&s, l);
+}
+
+void work_rebuild(const struct work_spec *spec, const struct layout *l, struct work *out)
+{
+    work_rebuild_times(spec, l, out);
+    out->own = is_own(spec), out->act = spec->act;
+    if (out->own)
+        work_own_micro(spec, l, out);
+}
+
+void work_build(const struct work_spec *spec, const struct layout *l, struct work *out)
+{
+    work_cut(spec, l, out);
+    work_rebuild(spec, l, out);
 }
 
 /* ---- sums over parts ---- */
@@ -625,8 +657,9 @@ static void held_peak(const struct work *w, const struct work_kept *k, const str
     bytes[HELD_WORKSPACE] = end ? beside : layer;
 }
 
-void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
-               const struct work_scales *scales, double bytes[WORK_HELD])
+/* Computes the bytes of a trainer of which only the stack's facts are known. */
+static void held_of_stack(const struct work *w, const struct layout *l, const struct work_stage *s,
+                          const struct work_scales *scales, double bytes[WORK_HELD])
 {
     struct work_kept k = w->kept;
     k.none = scales->stream * k.stream + scales->inner * (k.none - k.stream);
@@ -634,10 +667,22 @@ void work_held(const struct work *w, const struct layout *l, const struct work_s
     double plain = s->layers - s->full - s->selective;
     double each = plain * k.none + s->selective * k.selective + s->full * k.full +
                   (s->first ? w->first_kept : 0) + w->each_kept;
-    memset(bytes, 0, WORK_HELD * sizeof *bytes);
     held_state(w, l, s, bytes);
     bytes[HELD_ACTIVATIONS] = s->in_flight * each;
     bytes[HELD_BUFFERS] = l->pp > 1 ? 4 * w->boundary : 0;
-    bytes[HELD_ENCODERS] = w->encoder_bytes;
     held_peak(w, &k, s, w->logits * scales->logits, bytes);
 }
+
+void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
+               const struct work_scales *scales, double bytes[WORK_HELD])
+{
+    memset(bytes, 0, WORK_HELD * sizeof *bytes);
+    if (w->own)
+        work_own_held(w, l, s, bytes);
+    else
+        held_of_stack(w, l, s, scales, bytes);
+    bytes[HELD_ENCODERS] = w->encoder_bytes;
+}
+
+double work_padding_bytes(const struct work *w, const struct layout *l)
+{ return w->own ? work_own_padding(w, l) : 0; }

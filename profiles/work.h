@@ -3,11 +3,11 @@
  *
  * Time and memory are predicted from this account alone (autotune/). So CPUs with MPI and clusters
  * of GPUs differ in device curves and links, and other trainers in their stacks, not in code; only
- * reel's own trainer has formulas of its own (work_reel.h). The account is cut into *parts*, each
- * of which is done as a whole: the forward of a layer, its backward, the additional work of the
- * first or the last stage. A grid (tp, sp, cp, cp_kind, pp, vpp, dp) and a micro-batch size have
- * one account. zero, fsdp, recompute and recompute_layers only decide how often a part is done and
- * which rank holds what: what they cost is a sum over the account's parts.
+ * reel's own trainer has formulas of its own (work_reel.h, work_own.h). The account is cut into
+ * *parts*, each of which is done as a whole: the forward of a layer, its backward, the additional
+ * work of the first or the last stage. A grid (tp, sp, cp, cp_kind, pp, vpp, dp) and a micro-batch
+ * size have one account. zero, fsdp, recompute and recompute_layers only decide how often a part is
+ * done and which rank holds what: what they cost is a sum over the account's parts.
  *
  *     struct work w;
  *     work_build(&spec, &layout, &w);         // depends only on the grid and mbs
@@ -25,16 +25,24 @@
 #define PROFILES_WORK_H
 
 #include "base/dtype.h"
+#include "profiles/buffers.h"
 #include "profiles/layout.h"
+#include "profiles/piece.h"
+#include "profiles/shard.h"
 #include "profiles/stack.h"
 #include "profiles/traffic.h"
 
 /* Names the weights that are gathered and reduced together, by their place in the model. */
 enum work_unit_id { UNIT_LAYER, UNIT_FIRST, UNIT_LAST, UNIT_EACH, WORK_UNITS };
+enum { WORK_TENSORS = 64, WORK_SUMS = 64 };
 /* Holds the elements of a model's units: `split` are divided by tensor parallelism, `whole` are
- * on each of its ranks. They are computed once for a model, because the parameter list is
- * allocated. */
-struct work_weights { double split[WORK_UNITS], whole[WORK_UNITS]; };
+ * on each of its ranks; and its units' tensors, those of a layer once. They are computed once for a
+ * model, because the parameter list is allocated. */
+struct work_weights {
+    double split[WORK_UNITS], whole[WORK_UNITS];
+    int n_tensors;
+    struct work_tensor { enum work_unit_id unit; struct shard_kind kind; } tensors[WORK_TENSORS];
+};
 int work_weights(const struct model *m, struct work_weights *out, struct err *err);
 
 struct work_spec {
@@ -121,6 +129,20 @@ struct work_kept {
     double stream; /* part of none and selective that each tp rank has whole, or divided with sp */
 };
 
+/* Holds how tp, sp and pp cut the tensors of reel's own trainer (work_own.h). */
+struct work_cut {
+    bool cuts; /* every rank gets as much, as the rules of layout.h demand */
+    /* of a unit on this rank: elements before its padding, and tensors */
+    int64_t elements[WORK_UNITS], tensors[WORK_UNITS];
+    /* which elements of a unit are partial sums by a rule */
+    int n_sums;
+    struct work_sum {
+        enum work_unit_id unit;
+        enum piece_rule rule;
+        int64_t from, to;
+    } sums[WORK_SUMS];
+};
+
 struct work {
     struct layout grid;        /* the layout with which it was built */
     const struct stack *stack; /* kept from the spec, like the model */
@@ -131,6 +153,7 @@ struct work {
     double tokens;             /* T */
     struct work_part parts[WORK_PARTS];
     double unit_elements[WORK_UNITS]; /* weights on this rank, after tp */
+    /* what trainers but reel's own hold besides their state */
     struct work_kept kept;     /* of a layer */
     double layer_work;         /* bytes used inside one layer's backward, besides kept ones */
     double each_kept;          /* bytes kept of the conditioning on each stage, for a micro-batch */
@@ -143,10 +166,22 @@ struct work {
     /* reel's trainer: elements of gradients that are partial sums over tp; in the first and last
      * unit only with sp */
     double partial[WORK_UNITS];
+    /* the account is of reel's trainer and of a model that it trains: only then are the following
+     * set, from which its bytes are computed */
+    bool own;
+    enum dtype act;
+    struct buffer_totals micro; /* of a micro-batch */
+    struct work_cut cut;
 };
 /* Computes the work of a grid and micro-batch size. The layout's tp, cp, pp, vpp, dp and mbs are 1
  * or more. */
 void work_build(const struct work_spec *spec, const struct layout *l, struct work *out);
+/* Does the same in two steps, for a search that considers many micro-batch sizes: work_cut() once
+ * for a grid, then work_rebuild() for each size. work_rebuild_times() leaves out what only
+ * work_held() needs. */
+void work_cut(const struct work_spec *spec, const struct layout *l, struct work *out);
+void work_rebuild(const struct work_spec *spec, const struct layout *l, struct work *out);
+void work_rebuild_times(const struct work_spec *spec, const struct layout *l, struct work *out);
 
 /* Holds how often a stage does each part for one micro-batch. */
 struct work_stage {
@@ -220,10 +255,14 @@ enum work_held_id {
     WORK_HELD
 };
 extern const char *const work_held_names[WORK_HELD];
-/* Holds the factors by which a stack keeps more than the formulas say. */
+/* Holds the factors by which a stack keeps more than the formulas say; reel's trainer keeps what
+ * they say. */
 struct work_scales { double stream, inner, logits; };
 void work_held(const struct work *w, const struct layout *l, const struct work_stage *s,
                const struct work_scales *scales, double bytes[WORK_HELD]);
+/* Returns the most bytes that a stage holds because units are padded to divide into the pieces of a
+ * shard group: without them, a larger group never holds more. */
+double work_padding_bytes(const struct work *w, const struct layout *l);
 /* Returns the elements of weights that a stage holds whole, after tp. */
 double work_stage_elements(const struct work *w, const struct work_stage *s);
 

@@ -436,48 +436,19 @@ static void each_parts(const struct reel *r)
         stat_sum(r, back, 3 * numbers);
 }
 
-/* Sets the kept bytes as buffers.c lists them: for every layer its input and modulation; with
- * selective recomputation also what attention needs; without recomputation the whole block. */
-static void layer_kept(const struct reel *r)
-{
-    struct work_kept *k = &r->w->kept;
-    double Hd = r->H * r->d, Kd = r->K * r->d, cross = r->x > 0,
-           lse = (r->S * r->a * (r->S > 1 ? r->H : r->h) + cross * r->H) * r->stat;
-    k->full = r->R * r->D * r->stream + r->n * r->mod * r->act;
-    k->selective = k->full + r->T * ((r->S * (2 * Hd + 2 * Kd) + cross * Hd) * r->act + lse);
-    k->none = k->selective + r->T * (cross * Hd + (r->m->gated_mlp ? 2 : 1) * r->F) * r->act +
-              r->x * 2 * Kd * r->act +
-              r->R * r->D * ((r->B - 1) * r->stream + r->B * r->act);
-}
-
-/* Sets the bytes that buffers.c lists outside the layers (patches, latents and noise, the final
- * input), and those used inside a layer's backward. */
-static void beside_kept(const struct reel *r)
-{
-    double P = (double)model_patch_cells(r->m), C = (double)r->m->latent_channels,
-           in = (C + (double)r->m->cond_channels) * P, cells = r->T * r->c;
-    r->w->first_kept = r->R * in * r->act + 2 * cells * C * P * r->stat;
-    r->w->logits = r->R * (r->D * r->stream + 2 * C * P * r->act);
-    r->w->layer_work = r->R * r->D * (r->stream + 3 * r->act) +
-                       r->T * ((3 * r->H + 4 * r->K) * r->d + 2 * r->F) * r->act;
-}
-
 void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out)
 {
     struct reel r = reel_of(spec, l, out);
     layer_parts(&r);
     ends_parts(&r);
     each_parts(&r);
-    layer_kept(&r);
-    beside_kept(&r);
     out->tokens = r.T;
-    out->boundary = r.R * r.D * r.stream;
     out->partial[UNIT_LAYER] = spec->weights->whole[UNIT_LAYER];
     for (int id = UNIT_FIRST; id <= UNIT_LAST && l->sp; id++)
         out->partial[id] = spec->weights->whole[id];
     if (l->pp > 1)
         work_message_add(&out->parts[WORK_SEND], TRAFFIC_PP, TRAFFIC_SEND_RECV, HIDE_NOTHING,
-                         out->boundary, 1);
+                         r.R * r.D * r.stream, 1);
 }
 
 /* ---- weights that are gathered ---- */

@@ -7,7 +7,7 @@
 
 #include "profiles/work.h"
 
-/* Fills the empty parts, and the bytes kept by a layer and outside the layers. */
+/* Fills the empty parts. */
 void work_reel_parts(const struct work_spec *spec, const struct layout *l, struct work *out);
 /* Writes how often a stage gathers the weights of each unit with zero 3, as a share of once before
  * each forward and each backward: two units are held at a time, and a unit that is still held is

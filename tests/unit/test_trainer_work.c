@@ -1,9 +1,11 @@
 /* The account of reel's own trainer: what it sends is traffic_step's, operation by operation, under
- * every layout of a covering set; what it multiplies is flops_reel's count; what it keeps is
- * buffers_dit's. */
+ * every layout of a covering set; what it multiplies is flops_reel's count; what it holds is
+ * held_list's. */
 #include "tests/lib/layout_set.h"
 
+#include "profiles/catalog.h"
 #include "profiles/flops.h"
+#include "profiles/held.h"
 #include "profiles/work_reel.h"
 
 /* of 12 frames and 12 places, which up to four cp ranks divide, and their tokens tp ranks */
@@ -280,45 +282,182 @@ static void multiplies_what_flops_counts(void **state)
     }
 }
 
-/* ---- what is kept ---- */
+/* ---- what is held ---- */
 
-/* Returns what a layer more keeps, by the trainer's own list. */
-static double listed(const struct model *m, const struct layout *l)
+static void assert_bytes(double got, double want, const struct fixture *f, const struct layout *l,
+                         int64_t stage, const char *what)
 {
-    struct model more = *m;
-    struct buffer_list a = {0}, b = {0};
-    struct buffer_spec spec = {.model = m, .act = DTYPE_F32, .stat = DTYPE_F32,
-                               .tokens = seq_tokens(seq) * l->mbs, .samples = l->mbs,
-                               .text_tokens = m->text_len * l->mbs, .layout = l, .slots = 1,
-                               .segment_tokens = seq_longest_segment(seq)};
-    struct err err;
-    more.layers = m->layers + 1;
-    must(buffers_dit(&spec, &a, &err), &err);
-    spec.model = &more;
-    must(buffers_dit(&spec, &b, &err), &err);
-    return (double)(b.total - a.total);
+    struct str text = STR_INIT;
+    if (got == want)
+        return;
+    layout_format(l, &text);
+    fail_msg("%s, %s, stage %lld: %.0f bytes of %s, the trainer's list has %.0f",
+             f->spec.model->name, text.p, (long long)stage, got, what, want);
 }
 
-static void keeps_what_buffers_list(void **state)
+static double device_bytes(const struct buffer_list *list, enum buffer_category category)
 {
-    static const char *const layouts[] = {"mbs=4", "tp=2,mbs=4", "tp=2,sp=1,mbs=4", "cp=2,mbs=4",
-                                          "cp=2,cp_kind=a2a,mbs=4"};
+    double sum = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        if (list->items[i].side == BUFFER_ON_DEVICE && list->items[i].category == category)
+            sum += (double)list->items[i].bytes;
+    return sum;
+}
+
+/* Compares the bytes of a stage with those of the list. Of units in use the account has a category of
+ * its own; in the list they are work, and their sums communication. */
+static void stage_check_bytes(const struct fixture *f, const struct layout *l, int64_t stage,
+                              const struct buffer_list *list, const double b[WORK_HELD])
+{
+    double sum = 0, of[BUFFER_CATEGORIES];
+    for (int c = 0; c < BUFFER_CATEGORIES; c++)
+        of[c] = device_bytes(list, (enum buffer_category)c);
+    const struct { const char *name; double got, want; } rows[] = {
+        {"weights", b[HELD_PARAMETERS], of[BUFFER_WEIGHT]},
+        {"gradients", b[HELD_GRADIENTS], of[BUFFER_GRAD]},
+        {"optimizer", b[HELD_OPTIMIZER], of[BUFFER_OPTIM]},
+        {"average", b[HELD_EMA], of[BUFFER_EMA]},
+        {"activations", b[HELD_ACTIVATIONS], of[BUFFER_INPUT] + of[BUFFER_SAVED]},
+        {"work and messages", b[HELD_GATHERED] + b[HELD_BUFFERS] + b[HELD_WORKSPACE],
+         of[BUFFER_WORK] + of[BUFFER_COMM]},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        assert_bytes(rows[i].got, rows[i].want, f, l, stage, rows[i].name);
+    for (int i = 0; i < WORK_HELD; i++)
+        sum += b[i];
+    assert_bytes(sum, (double)list->sides[BUFFER_ON_DEVICE], f, l, stage, "all");
+}
+
+static void layout_check_bytes(struct fixture *f, const struct layout *l)
+{
+    static const struct work_scales as_said = {1, 1, 1};
+    static struct buffer_list list;
+    const struct held_spec spec = {.model = f->spec.model, .seq = f->spec.seq, .gbs = f->spec.gbs,
+                                   .dtype = f->spec.act, .ema = f->spec.ema,
+                                   .residual_wide = f->spec.residual_wide, .gpus = true};
+    work_build(&f->spec, l, &f->w);
+    for (int64_t stage = 0; stage < l->pp; stage++) {
+        struct buffer_state kept;
+        struct work_stage st;
+        double bytes[WORK_HELD];
+        struct err err;
+        must(held_state(&spec, l, &f->params, stage, &kept, &err), &err);
+        must(held_list(&spec, l, &kept, stage, &list, &err), &err);
+        work_stage(&f->w, l, stage, &st);
+        work_held(&f->w, l, &st, &as_said, bytes);
+        stage_check_bytes(f, l, stage, &list, bytes);
+    }
+}
+
+static const struct model fused = {
+    .name = "fused", .family = MODEL_DIT, .layers = 5, .hidden = 96, .heads = 8, .kv_heads = 2,
+    .ffn = 64, .text_width = 48, .text_len = 7, .adaln = ADALN_LORA_FUSED, .adaln_rank = 5,
+    .patch_t = 1, .patch_h = 1, .patch_w = 2, .latent_channels = 3, .rope_theta = 100};
+
+static void model_check_bytes(const struct model *m, enum dtype act, bool wide, bool ema)
+{
+    struct candidates all = legal(m), some = covering(all, 3);
+    struct fixture f;
+    fixture_open(&f, m, act, wide);
+    f.spec.ema = ema;
+    for (int64_t k = 0; k < some.n; k++) {
+        struct layout l = layout_of(some.v[k]);
+        layout_check_bytes(&f, &l);
+    }
+    assert_true(some.n > 100);
+    params_release(&f.params);
+    free(all.v);
+    free(some.v);
+}
+
+/* The device's bytes of every stage are those of the trainer's own list, category by category. */
+static void holds_what_is_listed(void **state)
+{
     (void)state;
-    for (int i = 0; i < LEN(models); i++)
+    for (int i = 0; i <= LEN(models); i++) {
+        const struct model *m = i < LEN(models) ? &models[i] : &fused;
+        model_check_bytes(m, DTYPE_F32, false, false);
+        model_check_bytes(m, DTYPE_F32, false, true);
+        model_check_bytes(m, DTYPE_BF16, true, true);
+        model_check_bytes(m, DTYPE_BF16, false, false);
+    }
+}
+
+/* The same of all models that are compiled in, on up to 64 GPUs. */
+static void holds_what_is_listed_of_large_models(void **state)
+{
+    static const char *const layouts[] = {
+        "dp=8", "dp=8,zero=1", "dp=8,zero=3", "dp=64,zero=3,recompute=full",
+        "dp=8,zero=2,recompute=selective", "tp=8,sp=1", "tp=4,dp=2,zero=1", "cp=4,dp=2,zero=1",
+        "cp=4,cp_kind=a2a,dp=2,zero=3", "pp=4,dp=2,zero=1", "pp=4,vpp=4,dp=2,zero=1",
+        "pp=4,vpp=7,dp=2", "pp=8,recompute=full", "pp=2,tp=2,dp=2,zero=2,mbs=2",
+        "pp=4,dp=2,zero=3", "dp=8,zero=1,recompute=full,recompute_layers=10",
+        "tp=8,sp=1,cp=2,dp=4,zero=3,fsdp=8", "tp=2,pp=2,dp=16,zero=3,fsdp=4"};
+    int checked = 0;
+    (void)state;
+    for (int i = 0; catalog_model_names[i]; i++) {
+        struct model m;
+        struct fixture f;
+        struct err err;
+        must(model_load(catalog_model_names[i], &m, &err), &err);
+        if (!model_is_trainable(&m))
+            continue;
+        fixture_open(&f, &m, DTYPE_BF16, false);
+        f.spec.seq = (struct seq){16, 32, 32}, f.spec.gbs = 64, f.spec.ema = i % 2;
         for (int k = 0; k < LEN(layouts); k++) {
+            struct layout l;
+            must(layout_parse(layouts[k], &l, &err), &err);
+            if (layout_check(&l, &m, f.spec.seq, f.spec.gbs, layout_world(&l), &err) < 0)
+                continue;
+            layout_check_bytes(&f, &l);
+            checked++;
+        }
+        params_release(&f.params);
+    }
+    assert_true(checked > 200);
+}
+
+static double stage_bytes(const struct work *w, const struct layout *l, int64_t stage)
+{
+    static const struct work_scales as_said = {1, 1, 1};
+    struct work_stage st;
+    double bytes[WORK_HELD], sum = 0;
+    work_stage(w, l, stage, &st);
+    work_held(w, l, &st, &as_said, bytes);
+    for (int i = 0; i < WORK_HELD; i++)
+        sum += bytes[i];
+    return sum;
+}
+
+/* A larger shard group holds no more than a smaller one, but for the padding of its units, which may
+ * be more than what it divides further. */
+static void larger_groups_hold_less(void **state)
+{
+    static const char *const grids[] = {"dp=512", "cp=2,dp=256", "tp=4,sp=1,dp=128", "pp=2,dp=256"};
+    int more = 0;
+    (void)state;
+    for (int i = 0; i < LEN(grids); i++)
+        for (int zero = 1; zero <= 3; zero++) {
             struct fixture f;
             struct layout l;
             struct err err;
-            must(layout_parse(layouts[k], &l, &err), &err);
-            fixture_open(&f, &models[i], DTYPE_F32, false);
+            fixture_open(&f, &models[0], i % 2 ? DTYPE_F32 : DTYPE_BF16, false);
+            must(layout_parse(grids[i], &l, &err), &err);
+            f.spec.gbs = 512, l.zero = zero;
             work_build(&f.spec, &l, &f.w);
-            assert_near(f.w.kept.none, listed(&models[i], &l), 0.02, layouts[k]);
-            l.recompute = RECOMPUTE_SELECTIVE;
-            assert_near(f.w.kept.selective, listed(&models[i], &l), 0.02, layouts[k]);
-            l.recompute = RECOMPUTE_FULL;
-            assert_near(f.w.kept.full, listed(&models[i], &l), 0.02, layouts[k]);
+            for (int64_t stage = 0; stage < l.pp; stage++) {
+                double least = INFINITY; /* of all smaller groups */
+                for (l.fsdp = 2; l.fsdp <= l.dp * l.cp; l.fsdp *= 2) {
+                    double bytes = stage_bytes(&f.w, &l, stage);
+                    more += bytes > least;
+                    assert_true(bytes - work_padding_bytes(&f.w, &l) <= least);
+                    least = fmin(least, bytes);
+                }
+                l.fsdp = 0;
+            }
             params_release(&f.params);
         }
+    assert_true(more > 0);
 }
 
 int main(void)
@@ -326,6 +465,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(sends_what_traffic_counts),
                                        cmocka_unit_test(sends_its_state),
                                        cmocka_unit_test(multiplies_what_flops_counts),
-                                       cmocka_unit_test(keeps_what_buffers_list)};
+                                       cmocka_unit_test(holds_what_is_listed),
+                                       cmocka_unit_test(holds_what_is_listed_of_large_models),
+                                       cmocka_unit_test(larger_groups_hold_less)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
