@@ -73,6 +73,7 @@ struct described *described_new(const struct described_spec *spec, struct err *e
                                  .stack = spec->stack, .seq = spec->seq, .gbs = spec->gbs,
                                  .dtype = spec->dtype, .fits = 0.5,
                                  .ema = spec->ema, .residual_wide = spec->residual_wide,
+                                 .moments_bf16 = spec->moments_bf16,
                                  .adapter = spec->adapter};
     d->planner = planner_new(&ask, err);
     if (!d->planner || ranks_check(d, err) < 0) {

@@ -25,7 +25,7 @@ struct described_spec {
     struct seq seq;            /* tokens of a sample */
     int64_t gbs;
     enum dtype dtype;
-    bool ema, residual_wide;   /* as in struct plan_ask */
+    bool ema, residual_wide, moments_bf16; /* as in struct plan_ask */
     const int64_t *ranks;
     size_t n_ranks;
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */

@@ -22,7 +22,8 @@ static int space_open(struct host_space *h, struct err *err)
     const struct run *run = h->spec.run;
     const struct work_spec work = {
         .model = in->model, .seq = in->seq, .gbs = in->gbs, .act = run->dtype,
-        .ema = run->adamw.ema_decay > 0, .residual_wide = run->residual == RESIDUAL_F32};
+        .ema = run->adamw.ema_decay > 0, .residual_wide = run->residual == RESIDUAL_F32,
+        .moments_bf16 = run->moments == MOMENTS_BF16};
     int rc;
     if ((rc = finetune_params(in->model, &run->finetune, &h->params, err)) < 0)
         return rc;

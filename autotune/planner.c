@@ -92,6 +92,7 @@ static int planner_open(struct planner *p, struct err *err)
                                  .fp8 = p->ask.dtype == DTYPE_FP8,
                                  .ema = p->ask.ema,
                                  .residual_wide = p->ask.residual_wide,
+                                 .moments_bf16 = p->ask.moments_bf16,
                                  .encoder_bytes = p->ask.encoder_bytes};
     price_machine(&p->cluster, p->v, act_of(p), p->work.fp8, &p->machine);
     return 0;
@@ -444,6 +445,7 @@ int planner_plan(const struct planner *p, const struct planned *planned, struct 
                          .encoder_bytes = p->ask.encoder_bytes,
                          .ema = p->ask.ema,
                          .residual_wide = p->ask.residual_wide,
+                         .moments_bf16 = p->ask.moments_bf16,
                          .model_hash = model_hash(&p->model)};
     snprintf(out->model, sizeof out->model, "%s", p->model.name);
     snprintf(out->device, sizeof out->device, "%s", d->name);

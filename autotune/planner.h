@@ -26,8 +26,9 @@ struct plan_ask {
     int64_t gbs;       /* samples of a step */
     enum dtype dtype;  /* DTYPE_FP8: products in fp8, all else in bf16 */
     int64_t encoder_bytes; /* bytes of frozen encoders beside the model on each GPU */
-    /* an average of the weights is kept; reel's own trainer: the residual stream is f32 */
-    bool ema, residual_wide;
+    /* an average of the weights is kept; reel's own trainer: the residual stream is f32, the
+     * optimizer's moments are bf16 */
+    bool ema, residual_wide, moments_bf16;
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
     /* adapter of a trainer: layouts that it cannot run are left out; borrowed, may be NULL */
     const struct adapter *adapter;

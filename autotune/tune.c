@@ -209,6 +209,7 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
                                              .ema = c->run->adamw.ema_decay > 0,
                                              .residual_wide =
                                                  c->run->residual == RESIDUAL_F32,
+                                             .moments_bf16 = c->run->moments == MOMENTS_BF16,
                                              .ranks = c->ranks,
                                              .n_ranks = c->n_ranks,
                                              .scale_down = c->scale_down,
@@ -340,6 +341,7 @@ static void plan_describe(const struct tune *t, const struct plan *p, struct pla
     snprintf(out->constants, sizeof out->constants, "%s", described_constants(t->described));
     out->ema = t->conf.run->adamw.ema_decay > 0;
     out->residual_wide = t->conf.run->residual == RESIDUAL_F32;
+    out->moments_bf16 = t->conf.run->moments == MOMENTS_BF16;
     out->scaled_dp = t->conf.scale_down && p->layout.dp > t->conf.scale_down ? t->conf.scale_down
                                                                                : 0;
 }

@@ -69,6 +69,8 @@ static const struct json_field top_fields[] = {
      .help = "it was predicted for a run that keeps an average of the weights (adamw.ema_decay)"},
     {"residual_f32", JSON_BOOL, AT(residual_wide), .optional = true,
      .help = "it was predicted for a run whose numerics.residual is f32"},
+    {"moments_bf16", JSON_BOOL, AT(moments_bf16), .optional = true,
+     .help = "it was predicted for a run whose numerics.moments is bf16"},
     {"evidence", JSON_ANY, 0, .optional = true,
      .help = "array of at most 32 ids of trials on which the plan rests"},
 };
@@ -329,6 +331,8 @@ void plan_write(const struct plan *p, struct json_out *o)
         json_put_bool(o, "ema", p->ema);
     if (p->residual_wide)
         json_put_bool(o, "residual_f32", p->residual_wide);
+    if (p->moments_bf16)
+        json_put_bool(o, "moments_bf16", p->moments_bf16);
     json_arr_begin(o, "evidence");
     for (int64_t i = 0; i < p->n_evidence; i++)
         json_put_text(o, NULL, p->evidence[i]);

@@ -30,6 +30,7 @@ struct plan {
     int64_t encoder_bytes;      /* of them, those of frozen encoders; 0: none was named */
     bool ema;                   /* predicted for a run that keeps an average of the weights */
     bool residual_wide;         /* predicted for a run whose residual stream is f32 */
+    bool moments_bf16;          /* predicted for a run whose moments are bf16 */
     double measured_step_s;     /* of the winning trial; 0 if never measured */
     /* The trial had this many replicas, and the contribution of the others is predicted; 0: it ran
      * the layout itself. */

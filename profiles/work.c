@@ -432,9 +432,10 @@ void work_rebuild_times(const struct work_spec *spec, const struct layout *l, st
     out->samples = s.b, out->samples_of_step = (double)spec->gbs, out->tokens = s.T;
     out->weight_bytes = spec->stack->weight_bytes ? (double)spec->stack->weight_bytes : s.w_bytes;
     out->gradient_bytes = (double)spec->stack->gradient_bytes;
-    out->optimizer_bytes = (double)spec->stack->optimizer_bytes;
+    out->optimizer_bytes = (double)spec->stack->optimizer_bytes - (spec->moments_bf16 ? 4 : 0);
     out->ema_bytes = spec->ema ? 4 : 0;
     out->act_bytes = s.w_bytes, out->stat_bytes = (double)dtype_bytes(dtype_stat(spec->act));
+    out->moment_bytes = spec->moments_bf16 ? (double)dtype_bytes(DTYPE_BF16) : out->stat_bytes;
     out->encoder_bytes = (double)spec->encoder_bytes;
     elements_of(&s, l);
     if (is_own(spec))
@@ -600,7 +601,8 @@ static void reel_moved(const struct work *w, const struct layout *l, const struc
     out->each = l->zero >= 2 ? f * piece * (3 - 1 / m) : 0;
     out->packed = 4 * f * (partial_over_tp(w, l, s) + partial_over_pp(w, l)) / shards;
     out->norm = (piece + looked) * f;
-    out->update = own * ((w->ema_bytes > 0 ? 9 : 7) * f + (w->act_bytes < f ? w->act_bytes : 0));
+    out->update = own * ((w->ema_bytes > 0 ? 5 : 3) * f + 4 * w->moment_bytes +
+                         (w->act_bytes < f ? w->act_bytes : 0));
 }
 
 void work_moved(const struct work *w, const struct layout *l, const struct work_stage *s,

@@ -56,6 +56,7 @@ struct work_spec {
     bool fp8;                  /* the layers' products are computed in fp8 */
     bool ema;                  /* an average of the weights is kept, in f32 */
     bool residual_wide;        /* reel: the residual stream and its gradient are f32 */
+    bool moments_bf16;         /* reel: the optimizer's moments are bf16 */
     int64_t encoder_bytes;     /* bytes of frozen encoders on each rank */
 };
 
@@ -161,7 +162,7 @@ struct work {
     double logits;             /* bytes of the logits at their peak; of a video model's output */
     double boundary;           /* bytes of a message between stages */
     double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes,
-        stat_bytes; /* bytes of an element; stat_bytes of a gradient or moment */
+        stat_bytes, moment_bytes; /* bytes of an element; stat_bytes of reel's gradients */
     double encoder_bytes;
     /* reel's trainer: elements of gradients that are partial sums over tp; in the first and last
      * unit only with sp */

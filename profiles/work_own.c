@@ -115,7 +115,8 @@ static struct buffer_state state_of(const struct work *w, const struct layout *l
     const struct work_cut *cut = &w->cut;
     struct stage_units u = units_of(cut, l, s);
     struct buffer_state st = {.group = layout_shard_group(l), .zero = (int)l->zero,
-                              .ema = w->ema_bytes > 0, .act = w->act, .stat = dtype_stat(w->act)};
+                              .ema = w->ema_bytes > 0, .act = w->act, .stat = dtype_stat(w->act),
+                              .moments_bf16 = w->moment_bytes < w->stat_bytes};
     int64_t tensors = 0;
     for (int i = 0; i < WORK_UNITS; i++) {
         st.elements += u.n[i] * u.room[i];

@@ -45,6 +45,7 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
                            .gbs = plan->gbs, .dtype = plan->dtype,
                            .encoder_bytes = plan->encoder_bytes, .ema = plan->ema,
                            .residual_wide = plan->residual_wide,
+                           .moments_bf16 = plan->moments_bf16,
                            .constants = *plan->constants ? plan->constants : NULL};
     if (!*plan->cluster || !*plan->stack)
         return err_set(err, ERR_INPUT,

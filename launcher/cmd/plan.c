@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "launcher/cmd/cmd.h"
+#include "profiles/run.h"
 
 enum { TOP_MAX = 200 };
 static const char *const dtypes[] = {"bf16", "f32", "fp8", NULL};
@@ -40,6 +41,10 @@ static const struct opt opts[] = {
      .max = 0x1p50},
     {"ema", 0, OPT_BOOL, NULL,
      "an average of the weights is kept, as runs with adamw.ema_decay have it"},
+    {"moments", 0, OPT_ENUM, "NAME", "a run's numerics.moments: bf16, or same, as the dtype; only "
+     "of reel's own trainer, like the next", .fallback = "same", .choices = moments_names},
+    {"residual", 0, OPT_ENUM, "NAME", "a run's numerics.residual", .fallback = "same",
+     .choices = residual_names},
     {"fits", 0, OPT_NUM, "P", "rank the layouts that fit with this probability or a higher one; "
      "0.5: more likely than not", .fallback = "0.9", .min = 0.01, .max = 0.999},
     {"tokens", 0, OPT_NUM, "T", "say how long training on T tokens takes, as 1e12", .min = 1,
@@ -58,7 +63,8 @@ const struct opt_cmd cmd_plan = {
     "layout is ranked where it fits with the probability of --fits. The time is that of the "
     "pipeline's schedule, replayed; nine of ten steps are expected within its interval. Bytes are "
     "those of the fullest GPU; MFU is of the peak of the activations' type, which is bf16's "
-    "with --dtype fp8.\n\n"
+    "with --dtype fp8. All weights are trained: a run with lora, or with frozen groups, needs "
+    "less, which 'reel launch --dry-run' tells.\n\n"
     "What is predicted was fitted on published measurements, as docs/tune.md says. Beside the name "
     "of the constants stands their held-out error: how far off predictions were on rows that the "
     "fit had not seen. 'reel tune' measures where there is a machine."};
@@ -123,6 +129,25 @@ static int export_take(const struct opt_values *v, struct request *r, struct err
                                  : 0;
 }
 
+/* Refuses what only reel's own trainer has for the stack of another one. */
+static int numerics_take(const struct opt_values *v, struct request *r, struct err *err)
+{
+    static const char *const names[] = {"moments", "residual"};
+    struct stack stack;
+    int rc = stack_load(r->ask.stack, &stack, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(opt_text(v, names[i]), "same") != 0 && stack.kind != STACK_REEL)
+            return err_set(err, ERR_USAGE,
+                           "--%s %s is a setting of reel's own trainer, and the stack is %s: leave "
+                           "it out, or give --stack reel",
+                           names[i], opt_text(v, names[i]), stack.name);
+    r->ask.moments_bf16 = strcmp(opt_text(v, "moments"), moments_names[MOMENTS_BF16]) == 0;
+    r->ask.residual_wide = strcmp(opt_text(v, "residual"), residual_names[RESIDUAL_F32]) == 0;
+    return 0;
+}
+
 static int layout_take(const struct opt_values *v, struct request *r, struct err *err)
 {
     struct err why;
@@ -156,6 +181,8 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
     if ((rc = gpus_parse(opt_text(v, "gpus"), &r->gpus, err)) < 0)
         return rc;
     if ((rc = export_take(v, r, err)) < 0)
+        return rc;
+    if ((rc = numerics_take(v, r, err)) < 0)
         return rc;
     return layout_take(v, r, err);
 }

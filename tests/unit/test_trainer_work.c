@@ -334,7 +334,8 @@ static void layout_check_bytes(struct fixture *f, const struct layout *l)
     static struct buffer_list list;
     const struct held_spec spec = {.model = f->spec.model, .seq = f->spec.seq, .gbs = f->spec.gbs,
                                    .dtype = f->spec.act, .ema = f->spec.ema,
-                                   .residual_wide = f->spec.residual_wide, .gpus = true};
+                                   .residual_wide = f->spec.residual_wide,
+                                   .moments_bf16 = f->spec.moments_bf16, .gpus = true};
     work_build(&f->spec, l, &f->w);
     for (int64_t stage = 0; stage < l->pp; stage++) {
         struct buffer_state kept;
@@ -359,7 +360,7 @@ static void model_check_bytes(const struct model *m, enum dtype act, bool wide, 
     struct candidates all = legal(m), some = covering(all, 3);
     struct fixture f;
     fixture_open(&f, m, act, wide);
-    f.spec.ema = ema;
+    f.spec.ema = ema, f.spec.moments_bf16 = wide || ema;
     for (int64_t k = 0; k < some.n; k++) {
         struct layout l = layout_of(some.v[k]);
         layout_check_bytes(&f, &l);
