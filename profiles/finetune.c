@@ -182,6 +182,14 @@ void finetune_write(const struct finetune *t, struct json_out *o)
 
 /* ---- adapters ---- */
 
+bool finetune_freezes(const struct finetune *t)
+{
+    for (int64_t i = 0; i < t->n_groups; i++)
+        if (t->groups[i].trainable == FINETUNE_OFF)
+            return true;
+    return false;
+}
+
 double finetune_lora_scale(const struct finetune *t)
 { return t->lora.rank ? t->lora.alpha / (double)t->lora.rank : 0; }
 

@@ -46,6 +46,8 @@ int finetune_read(const struct json_doc *doc, const cJSON *root, struct finetune
 void finetune_write(const struct finetune *t, struct json_out *o);
 int finetune_params(const struct model *m, const struct finetune *t, struct param_list *out,
                     struct err *err);
+/* Says whether a group freezes what it matches. */
+bool finetune_freezes(const struct finetune *t);
 /* Returns the factor of an adapter's product, alpha / rank; 0 without adapters. */
 double finetune_lora_scale(const struct finetune *t);
 

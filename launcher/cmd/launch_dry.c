@@ -96,11 +96,15 @@ static void text_job(const struct launch_dry *d, const struct sched_partition *p
 
 /* Says in a sentence each how the run differs from what its plan was predicted for; "": it does
  * not. */
-enum differs { OF_DEVICE, OF_DTYPE, OF_SEQ, OF_STACK, DIFFERS };
+enum differs {
+    OF_DEVICE, OF_DTYPE, OF_SEQ, OF_STACK, OF_EMA, OF_MOMENTS, OF_RESIDUAL, OF_FINETUNE, DIFFERS
+};
 enum { DIFFERS_BYTES = 512 };
 struct differences { char of[DIFFERS][DIFFERS_BYTES]; };
 static const char *const differs_keys[DIFFERS] = {"device_differs", "dtype_differs", "seq_differs",
-                                                  "stack_differs"};
+                                                  "stack_differs", "ema_differs",
+                                                  "moments_differs", "residual_differs",
+                                                  "finetune_differs"};
 
 /* Tells whether a device is compiled in. Another may be one of these by a name of the user's. */
 static bool device_known(const char *device)
@@ -159,6 +163,33 @@ static void seq_differs(const struct run *run, const struct plan *plan, char out
                  "%lld", (long long)seq_tokens(plan->seq), (long long)seq_tokens(seq));
 }
 
+/* Compares settings that a prediction for a described cluster knows, or does not know, as the
+ * training of a part of the weights. A search on this machine takes all of them from its run. */
+static void settings_differ(const struct run *run, const struct plan *plan, struct differences *d)
+{
+    bool average = run->adamw.ema_decay > 0, wide = run->residual == RESIDUAL_F32,
+         narrow = run->moments == MOMENTS_BF16;
+    if (!*plan->stack)
+        return;
+    if (average != plan->ema)
+        snprintf(d->of[OF_EMA], DIFFERS_BYTES, "the plan is for a run with%s an average of the "
+                 "weights, and the run's adamw.ema_decay is %g", plan->ema ? "" : "out",
+                 run->adamw.ema_decay);
+    if (narrow != plan->moments_bf16)
+        snprintf(d->of[OF_MOMENTS], DIFFERS_BYTES, "the plan is for numerics.moments %s, and the "
+                 "run's is %s", moments_names[plan->moments_bf16], moments_names[run->moments]);
+    if (wide != plan->residual_wide)
+        snprintf(d->of[OF_RESIDUAL], DIFFERS_BYTES, "the plan is for numerics.residual %s, and the "
+                 "run's is %s", residual_names[plan->residual_wide],
+                 residual_names[run->residual]);
+    if (run->finetune.lora.rank > 0)
+        snprintf(d->of[OF_FINETUNE], DIFFERS_BYTES, "the plan is for training all weights, and the "
+                 "run trains adapters (lora.rank is %lld)", (long long)run->finetune.lora.rank);
+    else if (finetune_freezes(&run->finetune))
+        snprintf(d->of[OF_FINETUNE], DIFFERS_BYTES, "the plan is for training all weights, and the "
+                 "run has frozen groups");
+}
+
 static void differences_find(const struct run *run, const struct plan *plan, const struct sched *s,
                              struct differences *d)
 {
@@ -173,6 +204,7 @@ static void differences_find(const struct run *run, const struct plan *plan, con
     if (*plan->stack && stack_load(plan->stack, &stack, NULL) == 0 && stack.kind != STACK_REEL)
         snprintf(d->of[OF_STACK], DIFFERS_BYTES, "the plan was predicted for the stack %s, and "
                  "the run trains with reel's own", stack.name);
+    settings_differ(run, plan, d);
 }
 
 void launch_differs_note(const struct run *run, const struct plan *plan, const struct sched *s)

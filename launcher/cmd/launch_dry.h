@@ -20,8 +20,8 @@ struct launch_dry {
 
 /* Prints text, or with json one object. */
 int launch_dry_print(const struct launch_dry *d, struct sched *s, bool json, struct err *err);
-/* Warns on stderr if the plan was predicted for another device, dtype, number of tokens or trainer
- * than the run's. */
+/* Warns on stderr if the plan was predicted for another device, dtype, number of tokens, trainer or
+ * other settings of memory than the run's. */
 void launch_differs_note(const struct run *run, const struct plan *plan, const struct sched *s);
 /* Returns ERR_NO if the job would certainly fail: it runs on this machine, which has less memory
  * than is planned, or the run is new and the disk has no room for one checkpoint. It reads run,
