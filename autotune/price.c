@@ -104,7 +104,8 @@ static void state_price(const struct price *p, const struct layout *l, struct st
             p->machine, price_group(l, p->work->model, st.group[i]), st.kind[i]);
         for (int u = 0; u < WORK_UNITS; u++) {
             double n = p->work->unit_elements[u];
-            double s = n > 0 ? price_route_seconds(&r, n * st.bytes[i]) : 0;
+            double each = u == UNIT_LAYER ? st.layer_bytes[i] : st.bytes[i];
+            double s = n > 0 ? price_route_seconds(&r, n * each) : 0;
             (st.each[i] ? out->each : out->step)[i][u] = s;
         }
     }

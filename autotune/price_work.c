@@ -60,9 +60,10 @@ static double part_count(const struct work_stage *s, int part)
 }
 
 static double state_bytes(const struct work_state *s, enum work_state_id id, double elements,
-                          double micro_batches)
+                          double in_layers, double micro_batches)
 {
-    return s->bytes[id] * elements * (s->each[id] ? micro_batches : 1);
+    double less = (s->bytes[id] - s->layer_bytes[id]) * in_layers;
+    return (s->bytes[id] * elements - less) * (s->each[id] ? micro_batches : 1);
 }
 
 /* Sets the bytes that sharding the state sends, and those of the update. Adds those that each
@@ -73,12 +74,13 @@ static void state_add(const struct work *w, const struct layout *l, const struct
     struct work_state st;
     struct work_moved moved;
     double n = work_stage_elements(w, s), m = w->micro_batches;
+    double layers = s->layers * w->unit_elements[UNIT_LAYER];
     work_state(w, l, &st);
-    out[PRICE_GATHER] = state_bytes(&st, STATE_GATHER_FORWARD, n, m) +
-                        state_bytes(&st, STATE_GATHER_BACKWARD, n, m) +
-                        state_bytes(&st, STATE_GATHER_STEP, n, m);
-    out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, m) +
-                        state_bytes(&st, STATE_REPLICAS, n, m);
+    out[PRICE_GATHER] = state_bytes(&st, STATE_GATHER_FORWARD, n, layers, m) +
+                        state_bytes(&st, STATE_GATHER_BACKWARD, n, layers, m) +
+                        state_bytes(&st, STATE_GATHER_STEP, n, layers, m);
+    out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, layers, m) +
+                        state_bytes(&st, STATE_REPLICAS, n, layers, m);
     work_moved(w, l, s, &moved);
     out[PRICE_OPTIMIZER] = moved.norm + moved.update;
     out[PRICE_ELEMENTWISE] += m * (moved.cleared + moved.each) + moved.packed;

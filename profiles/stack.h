@@ -48,6 +48,10 @@ struct stack {
     int64_t gradient_bytes;  /* of a gradient summed over micro-batches */
     int64_t reduce_bytes;    /* of a gradient in messages */
     int64_t optimizer_bytes; /* of an element's moments, and of a separate master weight */
+    /* With products in fp8, bytes: of the copies of a layer's weight that are kept beside it; of a
+     * product's input that a layer keeps, and of a layer's weight that is gathered (0: as
+     * otherwise) */
+    int64_t fp8_copy_bytes, fp8_input_bytes, fp8_gather_bytes;
     /* bytes of all copies of one logit at the peak: 2, and 4 or 8 more where the loss is computed
      * in f32 */
     int64_t logit_bytes;

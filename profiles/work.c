@@ -49,6 +49,14 @@
  * scores is kept: 2 bytes for each pair (6 where softmax is several operations), and 3 more with
  * dropout. With full recomputation only 2 Td D bytes are kept.
  *
+ * With products in fp8 a layer keeps their inputs in as many bytes as the stack says, one with
+ * Transformer Engine: the product's part of the 4 D of each sub-block, and of the MLP its second
+ * input, F. Attention keeps its result in bf16 for itself, and the product after it keeps another
+ * copy: D more. A weight may have copies in fp8 beside it, of which Hopper needs a transposed one
+ * too (2 bytes), or be kept in fp8 itself, as with Megatron's fp8-param-gather; then it is gathered
+ * in one byte. (Transformer Engine's developers say so in its issues 257, 1261 and 1764;
+ * Megatron-Bridge sets fp8_param_gather in training/mixed_precision.py.)
+ *
  * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
  * those of copies in f32. Where every rank has the logits of all tp ranks, gathering them takes 2w
  * more.
@@ -287,18 +295,35 @@ static double scored_pairs(const struct shape *s)
     return pairs;
 }
 
+/* Returns the bytes in which a layer keeps the inputs of its products. */
+static double input_bytes(const struct shape *s)
+{
+    return s->spec->fp8 && s->k->fp8_input_bytes ? (double)s->k->fp8_input_bytes : s->w_bytes;
+}
+
+/* Returns by how much what sub-blocks keep inside differs for each token, where the inputs of
+ * products are kept in fp8: the MLP's second input is narrower. Attention keeps its result for
+ * itself, and the next product keeps a copy of it. */
+static double inner_in_fp8(const struct shape *s, double attentions)
+{
+    double i = input_bytes(s), e = s->w_bytes;
+    return i == e ? 0 : (i - e) * s->F + attentions * i * s->D;
+}
+
 static void layer_kept(const struct shape *s)
 {
     double cross = s->x > 0, selfs = (double)model_self_attentions(s->m), e = s->w_bytes;
+    double i = input_bytes(s);
     double gate = s->m->gated_mlp ? (s->k->fused_gate ? 3 : 4) : 2;
-    double stream = s->blocks * (2 * e + (s->k->dropout ? 1 : 0)) * s->D +
+    double stream = s->blocks * (e + i + (s->k->dropout ? 1 : 0)) * s->D +
                     (s->k->fused_norm ? 0 : s->norms * 8 * s->D) +
                     (double)model_modulations(s->m) * e * s->D;
     double inner = selfs * (2 * s->D + 2 * s->r) + cross * 2 * s->D + gate * s->F;
     struct work_kept *k = &s->w->kept;
-    double gathered = s->k->keeps_gathered ? s->blocks * e * s->D : 0;
+    double gathered = s->k->keeps_gathered ? s->blocks * i * s->D : 0;
     k->stream = s->Td * stream + (s->T - s->Td) * gathered;
-    k->selective = k->stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t;
+    k->selective = k->stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t +
+                   s->T * inner_in_fp8(s, selfs + cross) / s->t;
     k->none = k->selective + score_kept(s) * scored_pairs(s);
     k->full = s->Td * e * s->D;
     s->w->layer_work = 2 * s->Td * e * s->D + s->T * e * gate * s->F / s->t +
@@ -434,6 +459,10 @@ void work_rebuild_times(const struct work_spec *spec, const struct layout *l, st
     out->act_bytes = s.w_bytes, out->stat_bytes = (double)dtype_bytes(dtype_stat(spec->act));
     out->moment_bytes = spec->moments_bf16 ? (double)dtype_bytes(DTYPE_BF16) : out->stat_bytes;
     out->encoder_bytes = (double)spec->encoder_bytes;
+    out->copy_bytes = spec->fp8 ? (double)spec->stack->fp8_copy_bytes : 0;
+    out->gather_bytes = spec->fp8 && spec->stack->fp8_gather_bytes
+                            ? (double)spec->stack->fp8_gather_bytes
+                            : s.w_bytes;
     elements_of(&s, l);
     if (is_own(spec))
         work_reel_parts(spec, l, out);
@@ -504,7 +533,16 @@ void work_stage(const struct work *w, const struct layout *l, int64_t stage, str
 static void state_set(struct work_state *s, enum work_state_id id, double bytes,
                       enum traffic_group group, enum traffic_kind kind, bool each)
 {
-    s->bytes[id] = bytes, s->group[id] = group, s->kind[id] = kind, s->each[id] = each;
+    s->bytes[id] = s->layer_bytes[id] = bytes;
+    s->group[id] = group, s->kind[id] = kind, s->each[id] = each;
+}
+
+/* Adds the gather of weights over the shard group. */
+static void state_gather(const struct work *w, enum work_state_id id, double part, bool each,
+                         struct work_state *out)
+{
+    state_set(out, id, part * w->act_bytes, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, each);
+    out->layer_bytes[id] = part * w->gather_bytes;
 }
 
 /* Adds the messages of gradients when ranks shard them or the state. */
@@ -525,7 +563,6 @@ static void state_scatter(const struct work *w, const struct layout *l, double g
 void work_state(const struct work *w, const struct layout *l, struct work_state *out)
 {
     double n = (double)(l->dp * l->cp), g = (double)layout_shard_group(l), part = (g - 1) / g;
-    double gathered = part * w->act_bytes;
     memset(out, 0, sizeof *out);
     if (l->zero == 0) {
         state_set(out, STATE_REDUCE, 2 * (n - 1) / n * (double)w->stack->reduce_bytes,
@@ -534,12 +571,11 @@ void work_state(const struct work *w, const struct layout *l, struct work_state 
     }
     state_scatter(w, l, g, n / g, out);
     if (l->zero == 3) {
-        state_set(out, STATE_GATHER_FORWARD, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, true);
+        state_gather(w, STATE_GATHER_FORWARD, part, true, out);
         if (w->stack->regather)
-            state_set(out, STATE_GATHER_BACKWARD, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER,
-                      true);
+            state_gather(w, STATE_GATHER_BACKWARD, part, true, out);
     } else {
-        state_set(out, STATE_GATHER_STEP, gathered, TRAFFIC_SHARD, TRAFFIC_ALL_GATHER, false);
+        state_gather(w, STATE_GATHER_STEP, part, false, out);
     }
 }
 

@@ -164,6 +164,8 @@ struct work {
     double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes,
         stat_bytes, moment_bytes; /* bytes of an element; stat_bytes of reel's gradients */
     double encoder_bytes;
+    /* of a layer's weight: bytes of its copies in fp8, and of the weight when it is gathered */
+    double copy_bytes, gather_bytes;
     /* reel's trainer: elements of gradients that are partial sums over tp; in the first and last
      * unit only with sp */
     double partial[WORK_UNITS];
@@ -212,8 +214,9 @@ enum work_state_id {
 };
 struct work_state {
     bool each[WORK_STATES];
-    /* bytes that leave this rank for one element of a unit; 0: no such message */
-    double bytes[WORK_STATES];
+    /* bytes that leave this rank for one element of a unit, and of a layer, whose weights may be
+     * gathered in fp8; 0: no such message */
+    double bytes[WORK_STATES], layer_bytes[WORK_STATES];
     enum traffic_group group[WORK_STATES];
     enum traffic_kind kind[WORK_STATES];
 };

@@ -18,6 +18,17 @@ static double largest_unit(const struct work *w, const struct work_stage *s)
     return s->last ? fmax(n, w->unit_elements[UNIT_LAST]) : n;
 }
 
+/* Adds the copies of layers' weights in fp8: of all weights, or of gathered ones. */
+static void held_copies(const struct work *w, const struct layout *l, const struct work_stage *s,
+                        double bytes[WORK_HELD])
+{
+    double layer = w->unit_elements[UNIT_LAYER] * w->copy_bytes;
+    if (l->zero == 3)
+        bytes[HELD_GATHERED] += layer * fmax(1, (double)w->stack->units_gathered);
+    else
+        bytes[HELD_PARAMETERS] += s->layers * layer;
+}
+
 static void held_state(const struct work *w, const struct layout *l, const struct work_stage *s,
                        double bytes[WORK_HELD])
 {
@@ -26,9 +37,10 @@ static void held_state(const struct work *w, const struct layout *l, const struc
     bytes[HELD_GRADIENTS] = n * w->gradient_bytes / (l->zero >= 2 ? g : 1);
     bytes[HELD_OPTIMIZER] = n * w->optimizer_bytes / g;
     bytes[HELD_EMA] = n * w->ema_bytes / g;
-    bytes[HELD_GATHERED] = 0;
+    held_copies(w, l, s, bytes);
     if (l->zero == 3 && g > 1)
-        bytes[HELD_GATHERED] = largest_unit(w, s) * w->act_bytes * (double)w->stack->units_gathered;
+        bytes[HELD_GATHERED] +=
+            largest_unit(w, s) * w->act_bytes * (double)w->stack->units_gathered;
     if (l->zero >= 2 && g > 1)
         bytes[HELD_GATHERED] += largest_unit(w, s) * (double)w->stack->reduce_bytes;
 }

@@ -25,7 +25,8 @@ static const struct opt opts[] = {
     {"seq", 0, OPT_TEXT, "S", "tokens of a sample, as 4096 or as frames x rows x columns",
      .flags = OPT_REQUIRED},
     {"gbs", 0, OPT_INT, "B", "samples of a step", .flags = OPT_REQUIRED, .min = 1, .max = 1 << 24},
-    {"dtype", 0, OPT_ENUM, "NAME", "of activations; fp8: of products, all else in bf16",
+    {"dtype", 0, OPT_ENUM, "NAME", "of activations; fp8: of products, and of "
+     "what the stack then keeps and gathers so, all else in bf16",
      .fallback = "bf16", .choices = dtypes},
     {"stack", 0, OPT_TEXT, "NAME", "software that trains: a compiled-in name, or a file "
      "(reel.stack/1)", .fallback = "reel"},

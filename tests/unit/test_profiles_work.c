@@ -169,6 +169,44 @@ static void sharded_state(void **state)
     }
 }
 
+/* With products in fp8 under Transformer Engine: of the 32 bytes for each number of the stream that a
+ * layer keeps of a token, the inputs of two products take 1 less, and the MLP's second input, four
+ * times as wide, 4; a copy of the attention's result takes 1 more. Weights of layers have two copies
+ * of a byte; or they are kept so and gathered in one. */
+static void in_fp8(void **state)
+{
+    static const struct { const char *stack; double kept, copies, gathered; } rows[] = {
+        {"megatron", 32 - 2 - 4 + 1, 2, 2},
+        {"megatron-bridge", 32 - 2 - 4 + 1, 0, 1},
+        {"fsdp", 32 - 2 - 4 + 1, 0, 2},
+        {"fsdp2", 32, 0, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct fixture f;
+        struct layout l = layout_of("dp=8,zero=1,mbs=2");
+        struct work_stage s;
+        struct work_state t;
+        double wide[WORK_HELD], bytes[WORK_HELD];
+        fixture_open(&f, &gpt, rows[i].stack);
+        for (int fp8 = 0; fp8 < 2; fp8++) {
+            f.spec.fp8 = fp8;
+            build(&f, "dp=8,zero=1,mbs=2");
+            work_stage(&f.w, &l, 0, &s);
+            work_held(&f.w, &l, &s, &as_said, fp8 ? bytes : wide);
+            assert_close(f.w.kept.none, 2.0 * S * D * (fp8 ? rows[i].kept : 32), 1e-12, "kept");
+        }
+        double layers = 6 * f.w.unit_elements[UNIT_LAYER];
+        assert_close(bytes[HELD_PARAMETERS] - wide[HELD_PARAMETERS], rows[i].copies * layers, 1e-9,
+                     "copies of weights");
+        assert_true(bytes[HELD_OPTIMIZER] == wide[HELD_OPTIMIZER]);
+        work_state(&f.w, &l, &t);
+        assert_close(t.layer_bytes[STATE_GATHER_STEP], 7 / 8.0 * rows[i].gathered, 1e-12, "gather");
+        assert_close(t.bytes[STATE_GATHER_STEP], 7 / 8.0 * 2, 1e-12, "gather beside the layers");
+        assert_close(t.layer_bytes[STATE_REDUCE], t.bytes[STATE_REDUCE], 1e-12, "reduce");
+    }
+}
+
 /* Returns the bytes that one layer's backward uses with full recomputation. */
 static double layer_bytes(const struct work *w)
 { return w->layer_work + w->kept.none - w->kept.full; }
@@ -283,7 +321,7 @@ int main(void)
         cmocka_unit_test(activations),   cmocka_unit_test(work_of_layer), cmocka_unit_test(text_mlp),
         cmocka_unit_test(messages),      cmocka_unit_test(sharded_state),
         cmocka_unit_test(stages),        cmocka_unit_test(units),
-        cmocka_unit_test(largest),       cmocka_unit_test(stacks),
+        cmocka_unit_test(largest),       cmocka_unit_test(stacks),        cmocka_unit_test(in_fp8),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
