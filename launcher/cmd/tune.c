@@ -12,6 +12,7 @@
 #include "autotune/tune.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "base/simd_kind.h"
 #include "launcher/cmd/cmd.h"
@@ -220,6 +221,17 @@ static int described_take(const struct opt_values *v, struct inputs *in, struct 
     return catalog_place(stack, in->stack, sizeof in->stack, err);
 }
 
+/* Warns where a prediction for a described cluster, which trains all weights, is not the run's. */
+static void parts_note(const struct run *run)
+{
+    const char *what = run->finetune.lora.rank > 0           ? "trains adapters"
+                       : finetune_freezes(&run->finetune) ? "has frozen groups"
+                                                          : NULL;
+    if (what)
+        log_msg(LOG_WARN, "the run %s, and for a cluster time and memory are predicted as if all "
+                "weights were trained", what);
+}
+
 /* Checks that the described cluster can be loaded, before a job is submitted for it. */
 static int cluster_check(const struct inputs *in, struct err *err)
 {
@@ -302,6 +314,7 @@ static int inputs_load(const struct opt_values *v, const char *home, struct inpu
         return 0;
     if ((rc = described_take(v, in, err)) < 0)
         return rc;
+    parts_note(&in->run);
     return cluster_check(in, err);
 }
 
