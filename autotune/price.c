@@ -26,7 +26,20 @@
  * time. Work that is done once a step, like the update, is priced on the stage where it takes
  * longest.
  *
- * price_replay() plays the schedule itself, event by event, and is never less than price_step().
+ * Where pp does not divide m, the last group of the interleaved schedule has only r micro-batches,
+ * and its backwards wait in every chunk. price_bound() takes that into account by a fourth bound:
+ *
+ *     for each s:  sum over i < s of f_i/v + m f_s + (m - r + (r - 1 - 2 (pp - 1 - s))/v) b_s
+ *                  + sum over i > s of f_i/v + sum of all b_i
+ *
+ * It follows the last micro-batch. When this begins its last forward on stage s, that stage has
+ * done all its other forwards, and as many backwards as the bound counts: those of all full groups
+ * and r - 1 more, less the 2 (pp - 1 - s) by which its warm-up is longer than that of the last
+ * stage. From there the micro-batch goes forward through the stages after s, and back through all
+ * chunks. Only the stages whose sum falls with v are considered, so that a sum with v holds for
+ * fewer virtual stages too.
+ *
+ * price_replay() plays the schedule itself, event by event, and is never less than price_bound().
  * There are two events for each chunk and micro-batch. Where there are very many, it plays fewer
  * micro-batches (by a multiple of pp) and adds the difference between the bound for all of them and
  * the bound for those that were played.
@@ -89,10 +102,7 @@ struct stage_price {
     struct unit_price units;       /* sums over the stage's units, for a micro-batch */
 };
 
-struct state_seconds { double each[WORK_STATES][WORK_UNITS], step[WORK_STATES][WORK_UNITS]; };
-
-/* Computes the seconds of each message of the state, for each unit. */
-static void state_price(const struct price *p, const struct layout *l, struct state_seconds *out)
+void price_state(const struct price *p, const struct layout *l, struct price_state *out)
 {
     struct work_state st;
     memset(out, 0, sizeof *out);
@@ -113,7 +123,7 @@ static void state_price(const struct price *p, const struct layout *l, struct st
 
 /* Adds `count` units whose gathers and scatters may hide under `forward` and `backward`, the
  * seconds that one unit computes. */
-static void unit_add(const struct price *p, const struct state_seconds *st, enum work_unit_id u,
+static void unit_add(const struct price *p, const struct price_state *st, enum work_unit_id u,
                      double gathered, double count, double forward, double backward,
                      struct unit_price *out)
 {
@@ -143,7 +153,7 @@ static double again_seconds(const struct price *p, const struct work_stage *s)
     return again * p->machine->v[CONSTANT_AGAIN];
 }
 
-static void stage_units(const struct price *p, const struct state_seconds *st,
+static void stage_units(const struct price *p, const struct price_state *st,
                         const double gathered[WORK_UNITS], struct stage_price *out)
 {
     const struct price_part *q = p->parts;
@@ -183,12 +193,14 @@ static void moved_price(const struct price *p, const struct layout *l, struct st
     out->update = moved.update / m->update_bytes + moved.norm / m->norm_bytes;
 }
 
+/* Prices a stage that recomputes for `again` seconds at least. */
 static void stage_price(const struct price *p, const struct layout *l,
-                        const struct state_seconds *st, int kind, struct stage_price *out)
+                        const struct price_state *st, int kind, double again,
+                        struct stage_price *out)
 {
     struct stage_price r = {0};
     work_stage(p->work, l, p->cuts[kind], &r.s);
-    r.again = again_seconds(p, &r.s);
+    r.again = fmax(again, again_seconds(p, &r.s));
     moved_price(p, l, &r);
     double f = stage_sum(p, &r.s, 0, seconds_of),
            b = stage_sum(p, &r.s, 1, seconds_of) + r.again + r.pieces;
@@ -206,15 +218,15 @@ static void stage_price(const struct price *p, const struct layout *l,
 
 struct stage_class { int64_t from, to; struct stage_price price; };
 
-static int classes_of(const struct price *p, const struct layout *l, const struct state_seconds *st,
-                      struct stage_class out[PRICE_STAGES])
+static int classes_of(const struct price *p, const struct layout *l, const struct price_state *st,
+                      double again, struct stage_class out[PRICE_STAGES])
 {
     int n = 0;
     for (int i = 0; i < PRICE_STAGES; i++) {
         if (p->cuts[i] >= p->cuts[i + 1])
             continue;
         out[n] = (struct stage_class){.from = p->cuts[i], .to = p->cuts[i + 1]};
-        stage_price(p, l, st, i, &out[n++].price);
+        stage_price(p, l, st, i, again, &out[n++].price);
     }
     return n;
 }
@@ -235,6 +247,46 @@ static double pipeline_bound(double m, const struct layout *l, const struct stag
         before += (alike + 1) * (f + b);
     }
     return most;
+}
+
+/* Returns the greatest of the fourth kind of bounds, for vpp 2 or more. */
+static double last_batch_bound(double m, const struct layout *l, const struct stage_class *c, int n)
+{
+    double v = (double)l->vpp, pp = (double)l->pp, r = m - pp * (ceil(m / pp) - 1), all_f = 0,
+           all_b = 0, most = 0;
+    for (int i = 0; i < n; i++) {
+        all_f += (double)(c[i].to - c[i].from) * c[i].price.forward;
+        all_b += (double)(c[i].to - c[i].from) * c[i].price.backward;
+    }
+    for (int i = 0; i < n; i++) {
+        double f = c[i].price.forward, b = c[i].price.backward,
+               in_chunk = all_f - f + (r - 1 - 2 * (pp - (double)c[i].to)) * b;
+        if (in_chunk > 0)
+            most = fmax(most, in_chunk / v + m * f + (m - r) * b + all_b);
+    }
+    return most;
+}
+
+/* Returns how many of m micro-batches are replayed: all, or m less the multiple of pp that makes
+ * the replay short enough. */
+static int64_t replayed_batches(const struct layout *l, int64_t m)
+{
+    int64_t most = num_max_i64(REPLAY_EVENTS / (2 * l->pp * l->vpp), 4 * l->pp);
+    return m <= most ? m : m - num_ceil_div(m - most, l->pp) * l->pp;
+}
+
+/* Returns a bound that no replay is below. A replay of fewer micro-batches is bounded, and then
+ * extended like the replay itself. */
+static double replay_bound(double m, const struct layout *l, const struct stage_class *c, int n)
+{
+    double all = pipeline_bound(m, l, c, n);
+    if (l->vpp == 1)
+        return all;
+    double some = (double)replayed_batches(l, (int64_t)m);
+    if (some == m)
+        return fmax(all, last_batch_bound(m, l, c, n));
+    double played = pipeline_bound(some, l, c, n);
+    return fmax(played, last_batch_bound(some, l, c, n)) + all - played;
 }
 
 /* ---- the step ---- */
@@ -328,7 +380,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
 }
 
 /* Sums the seconds of one message of the state over a stage's units, if it is sent once a step. */
-static double step_state(const struct state_seconds *st, const struct work_stage *s,
+static double step_state(const struct price_state *st, const struct work_stage *s,
                          enum work_state_id id)
 {
     return s->layers * st->step[id][UNIT_LAYER] + st->step[id][UNIT_EACH] +
@@ -349,10 +401,16 @@ static double once_seconds(const struct price *p, const struct layout *l,
     return sum;
 }
 
-/* Adds what a step does once: reducing gradients, gathering weights, the update. */
-static void once_terms(const struct price *p, const struct layout *l,
-                       const struct state_seconds *st, const struct stage_price *s,
-                       struct price_step *out)
+/* Holds what a step does once: its seconds, those that are hidden, and parts of under[] and alone[]
+ * in struct price_step. */
+struct once {
+    double reduce, gather, elementwise, optimizer, reduce_hidden, gather_hidden, reduce_under,
+        gather_under, reduce_alone;
+};
+
+/* Prices what a step does once: reducing gradients, gathering weights, the update. */
+static struct once once_of(const struct price *p, const struct layout *l,
+                           const struct price_state *st, const struct stage_price *s)
 {
     const struct stack *k = p->work->stack;
     const double *v = p->machine->v;
@@ -366,36 +424,44 @@ static void once_terms(const struct price *p, const struct layout *l,
     double hidden = fmin(fmax(0, reduce - unit), under);
     double ahead =
         overlaps && k->gathers_overlap ? v[CONSTANT_GATHER_HIDDEN] * s->forward_compute : 0;
-    double hidden_gather = fmin(gather, ahead);
-    out->term[PRICE_REDUCE] += reduce - hidden + once_seconds(p, l, &s->s);
-    out->under[PRICE_REDUCE] += reduce > 0 ? under : 0;
-    out->under[PRICE_GATHER] += gather > 0 ? ahead : 0;
-    out->alone[PRICE_REDUCE] += fmin(unit, reduce) + once_seconds(p, l, &s->s);
-    out->hidden[PRICE_REDUCE] += hidden;
-    out->term[PRICE_GATHER] += gather - hidden_gather;
-    out->hidden[PRICE_GATHER] += hidden_gather;
-    out->term[PRICE_ELEMENTWISE] += s->packed;
-    out->term[PRICE_OPTIMIZER] += s->update;
+    double hidden_gather = fmin(gather, ahead), others = once_seconds(p, l, &s->s);
+    return (struct once){.reduce = reduce - hidden + others, .gather = gather - hidden_gather,
+                         .elementwise = s->packed, .optimizer = s->update,
+                         .reduce_hidden = hidden, .gather_hidden = hidden_gather,
+                         .reduce_under = reduce > 0 ? under : 0,
+                         .gather_under = gather > 0 ? ahead : 0,
+                         .reduce_alone = fmin(unit, reduce) + others};
+}
+
+static double once_sum(const struct once *o)
+{ return o->reduce + o->gather + o->optimizer + o->elementwise; }
+
+/* Returns what is done once a step by the stage where it takes longest. */
+static struct once longest_once(const struct price *p, const struct layout *l,
+                                const struct price_state *st, const struct stage_class *c, int n)
+{
+    struct once most = once_of(p, l, st, &c[0].price);
+    for (int i = 1; i < n; i++) {
+        struct once one = once_of(p, l, st, &c[i].price);
+        if (once_sum(&one) > once_sum(&most))
+            most = one;
+    }
+    return most;
 }
 
 /* Adds the once-a-step terms of the stage where they take longest, as if all stages had left the
  * pipeline together. */
 static void slowest_once(const struct price *p, const struct layout *l,
-                         const struct state_seconds *st, const struct stage_class *c, int n,
+                         const struct price_state *st, const struct stage_class *c, int n,
                          struct price_step *out)
 {
-    struct price_step best = {.seconds = -1};
-    for (int i = 0; i < n; i++) {
-        struct price_step one = {0};
-        once_terms(p, l, st, &c[i].price, &one);
-        one.seconds = one.term[PRICE_REDUCE] + one.term[PRICE_GATHER] + one.term[PRICE_OPTIMIZER] +
-                      one.term[PRICE_ELEMENTWISE];
-        if (one.seconds > best.seconds)
-            best = one;
-    }
-    for (int t = 0; t < PRICE_TERMS; t++)
-        out->term[t] += best.term[t], out->hidden[t] += best.hidden[t],
-        out->under[t] += best.under[t], out->alone[t] += best.alone[t];
+    struct once best = longest_once(p, l, st, c, n);
+    out->term[PRICE_REDUCE] += best.reduce, out->term[PRICE_GATHER] += best.gather;
+    out->term[PRICE_ELEMENTWISE] += best.elementwise, out->term[PRICE_OPTIMIZER] += best.optimizer;
+    out->hidden[PRICE_REDUCE] += best.reduce_hidden;
+    out->hidden[PRICE_GATHER] += best.gather_hidden;
+    out->under[PRICE_REDUCE] += best.reduce_under, out->under[PRICE_GATHER] += best.gather_under;
+    out->alone[PRICE_REDUCE] += best.reduce_alone;
 }
 
 /* Returns how much longer the step takes because ranks share cores. */
@@ -444,7 +510,7 @@ static const struct stage_price *busiest(const struct stage_class *c, int n)
     return best;
 }
 
-static void step_of(const struct price *p, const struct layout *l, const struct state_seconds *st,
+static void step_of(const struct price *p, const struct layout *l, const struct price_state *st,
                     const struct stage_class *c, int n, double pipeline_s, struct price_step *out)
 {
     const struct stage_price *s = busiest(c, n);
@@ -461,49 +527,62 @@ static void step_of(const struct price *p, const struct layout *l, const struct 
 
 void price_step(const struct price *p, const struct layout *l, struct price_step *out)
 {
-    struct state_seconds st;
+    struct price_state st;
     struct stage_class c[PRICE_STAGES];
-    state_price(p, l, &st);
-    int n = classes_of(p, l, &st, c);
+    price_state(p, l, &st);
+    int n = classes_of(p, l, &st, 0, c);
     step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
 }
 
+void price_bound(const struct price *p, const struct layout *l, const struct price_state *st,
+                 struct price_step *out)
+{
+    struct stage_class c[PRICE_STAGES];
+    int n = classes_of(p, l, st, 0, c);
+    step_of(p, l, st, c, n, replay_bound(p->work->micro_batches, l, c, n), out);
+}
+
 /* Sets the seconds of a stage for a micro-batch, without those of its state, and no more of it. */
-static void bare_stage(const struct price *p, const struct layout *l, int64_t stage,
+static void bare_stage(const struct price *p, const struct layout *l, int64_t stage, double again,
                        struct stage_price *out)
 {
     struct work_stage s;
     work_stage(p->work, l, stage, &s);
     double send = p->parts[WORK_SEND].seconds;
     out->forward = stage_sum(p, &s, 0, seconds_of) + s.sends[0] * send;
-    out->backward = stage_sum(p, &s, 1, seconds_of) + s.sends[1] * send;
+    out->backward = stage_sum(p, &s, 1, seconds_of) + s.sends[1] * send + again;
 }
 
-double price_least(const struct price *p, const struct layout *l, int64_t vpp, double again)
+static int bare_classes(const struct price *p, const struct layout *l, double again,
+                        struct stage_class out[PRICE_STAGES])
+{
+    int n = 0;
+    for (int i = 0; i < PRICE_STAGES; i++)
+        if (p->cuts[i] < p->cuts[i + 1]) {
+            out[n].from = p->cuts[i], out[n].to = p->cuts[i + 1];
+            bare_stage(p, l, p->cuts[i], again, &out[n++].price);
+        }
+    return n;
+}
+
+double price_least(const struct price *p, const struct layout *l, const struct price_state *st,
+                   int64_t vpp, double again)
 {
     struct stage_class c[PRICE_STAGES];
     struct layout bare = *l;
     double m = p->work->micro_batches;
-    int n = 0;
     bare.recompute = RECOMPUTE_NONE, bare.recompute_layers = 0;
-    for (int i = 0; i < PRICE_STAGES; i++)
-        if (p->cuts[i] < p->cuts[i + 1]) {
-            c[n].from = p->cuts[i], c[n].to = p->cuts[i + 1];
-            bare_stage(p, &bare, p->cuts[i], &c[n++].price);
-        }
-    c[n - 1].price.backward += again;
+    int n = st ? classes_of(p, &bare, st, again, c) : bare_classes(p, &bare, again, c);
     bare.vpp = vpp;
-    double sum = l->pp > 1 ? pipeline_bound(m, &bare, c, n)
+    /* one number of virtual stages, or as many micro-batches as are replayed with any of them */
+    bool closer = l->vpp == vpp || replayed_batches(&bare, (int64_t)m) == (int64_t)m;
+    double sum = l->pp > 1 ? (closer ? replay_bound : pipeline_bound)(m, &bare, c, n)
                            : m * (c[0].price.forward + c[0].price.backward);
+    if (st) {
+        struct once once = longest_once(p, &bare, st, c, n);
+        sum += once_sum(&once);
+    }
     return sum + spread_seconds(p, sum) + p->machine->v[CONSTANT_STEP_S];
-}
-
-/* Returns how many of m micro-batches are replayed: all, or m less the multiple of pp that makes
- * the replay short enough. */
-static int64_t replayed_batches(const struct layout *l, int64_t m)
-{
-    int64_t most = num_max_i64(REPLAY_EVENTS / (2 * l->pp * l->vpp), 4 * l->pp);
-    return m <= most ? m : m - num_ceil_div(m - most, l->pp) * l->pp;
 }
 
 /* Replays the schedule. Returns its seconds, or -1: out of memory. `cost` has room for two numbers
@@ -546,15 +625,15 @@ void price_bill(const struct price_machine *m, const struct model *model, const 
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,
                  struct err *err)
 {
-    struct state_seconds st;
+    struct price_state st;
     struct stage_class c[PRICE_STAGES];
     int64_t chunks = l->pp * l->vpp;
     double *cost = malloc((size_t)chunks * 2 * sizeof *cost);
     if (!cost)
         return err_set(err, ERR_NOMEM, "out of memory for a pipeline of %lld chunks",
                        (long long)chunks);
-    state_price(p, l, &st);
-    int n = classes_of(p, l, &st, c);
+    price_state(p, l, &st);
+    int n = classes_of(p, l, &st, 0, c);
     double s = pipeline_replay(l, (int64_t)p->work->micro_batches, c, n, cost);
     free(cost);
     if (s < 0)

@@ -12,10 +12,12 @@
  *     struct price p;
  *     price_parts(&machine, &w, &p);                       // once for a grid and micro-batch size
  *     price_step(&p, &layout, &step);                      // for each zero, fsdp, recompute
+ *     price_state(&p, &layout, &state);
+ *     price_bound(&p, &layout, &state, &step);             // no further from the replay
  *     price_replay(&p, &layout, &step, err);               // exact: replays the schedule
  *
- * Invariants: terms are >= 0 and add up to the step; price_step() <= price_replay(); a higher
- * bandwidth or rate never makes a step longer.
+ * Invariants: terms are >= 0 and add up to the step; price_step() <= price_bound() <=
+ * price_replay(); a higher bandwidth or rate never makes a step longer.
  */
 #ifndef AUTOTUNE_PRICE_H
 #define AUTOTUNE_PRICE_H
@@ -135,7 +137,7 @@ struct price_ids { int from, to; };
  * needs all parts, but not price_gathers(), whose time goes into walks of the schedule. */
 void price_terms(const struct price_machine *m, const struct work *w, struct price_ids ids,
                  struct price_routes *routes, struct price *out);
-void price_gathers(struct price *p);
+void price_gathers(struct price *p, int64_t vpp); /* with this many virtual stages */
 /* Prices parts of other->work, which `other` has priced, after its grid was given another order of
  * ranks: only the seconds of messages change. */
 void price_reorder(const struct price *other, struct price_ids ids, struct price_routes *routes,
@@ -162,12 +164,23 @@ struct price_bill {
 };
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
                 const struct price_step *step, struct price_bill *out);
+/* Holds the seconds of each message of the state for each unit: in every micro-batch, or once a
+ * step. They depend on the grid, zero and fsdp alone. */
+struct price_state { double each[WORK_STATES][WORK_UNITS], step[WORK_STATES][WORK_UNITS]; };
+void price_state(const struct price *p, const struct layout *l, struct price_state *out);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);
-/* Returns a lower bound on the step for every way to shard the state: the grid's step without
- * messages of the state, updates and recomputation, except for `again` seconds of recomputation for
- * each micro-batch on the last stage. It holds for l->vpp to `vpp` virtual stages. */
-double price_least(const struct price *p, const struct layout *l, int64_t vpp, double again);
+/* Does the same, with a pipeline that may be longer. The constants of predictions were fitted with
+ * price_step(), and a search wants the bound that is closest to the replay. */
+void price_bound(const struct price *p, const struct layout *l, const struct price_state *st,
+                 struct price_step *out);
+/* Returns a lower bound on the step for l->vpp to `vpp` virtual stages, of which each recomputes
+ * for `again` seconds at least for each micro-batch. Where st is NULL it holds for every way to
+ * shard the state: messages of the state and updates are left out. Else it holds for all ways whose
+ * messages take no less than st, whose stages gather no less than p->gathered, and whose updates
+ * move no less than those of l. */
+double price_least(const struct price *p, const struct layout *l, const struct price_state *st,
+                   int64_t vpp, double again);
 /* Prices a layout by replaying the schedule stage by stage. ERR_NOMEM: there is no memory for the
  * replay. */
 int price_replay(const struct price *p, const struct layout *l, struct price_step *out,

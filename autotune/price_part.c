@@ -361,14 +361,16 @@ void price_terms(const struct price_machine *m, const struct work *w, struct pri
     out->rounds = log2(1 + fmax(0, nodes - 1));
 }
 
-void price_gathers(struct price *p)
+void price_gathers(struct price *p, int64_t vpp)
 {
     const struct work *w = p->work;
+    struct layout grid = w->grid;
+    grid.vpp = vpp;
     for (int i = 0; i < PRICE_STAGES; i++) {
         for (int u = 0; u < WORK_UNITS; u++)
             p->gathered[i][u] = 1;
         if (w->stack->kind == STACK_REEL && p->cuts[i] < p->cuts[i + 1])
-            work_reel_gather_share(w, &w->grid, p->cuts[i], p->gathered[i]);
+            work_reel_gather_share(w, &grid, p->cuts[i], p->gathered[i]);
     }
 }
 
@@ -377,7 +379,7 @@ void price_parts(const struct price_machine *m, const struct work *w, struct pri
     struct price_routes routes;
     memset(routes.known, 0, sizeof routes.known);
     price_terms(m, w, (struct price_ids){0, WORK_PARTS}, &routes, out);
-    price_gathers(out);
+    price_gathers(out, w->grid.vpp);
 }
 
 void price_reorder(const struct price *other, struct price_ids ids, struct price_routes *routes,

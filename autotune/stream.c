@@ -20,7 +20,9 @@
  *   passed over. Where ranks get whole rows of tokens, or their number is no multiple of 64, x(b)/b
  *   may grow a little; stream_least_seconds() allows for that.
  * - Ranges of micro-batches. The same bounds hold for all sizes from b to b' with X = x(b')/b' and
- *   once x(b). A range that is too slow is passed over; any other is halved.
+ *   once x(b). Each size holds at least what b holds with the number of micro-batches that b' has,
+ *   so what must be recomputed there is added, and the last stage's head. A range that is too slow
+ *   is passed over; any other is halved.
  * - Orders of ranks. These change no work, only which messages leave a domain of fast links or a
  *   leaf switch. Orders with equal facts (struct order_sight) take the same time, so one of them is
  *   priced. The coarse pass considers the default order alone. Each order has bounds with its own
@@ -28,14 +30,16 @@
  * - Virtual stages. More of them send more messages, and shorten nothing in a step but the wait for
  *   other stages. So the least of them send, and the most of them wait, in a bound for a range of
  *   numbers. A range that is too slow is passed over; any other is halved. If a way to shard is too
- *   slow even without that wait, it is passed over for this b and all larger v.
- * - Ways to shard the state. Before any is considered, the grid is priced as if its state were not
- *   sharded (price_least()): no way can be faster.
+ *   slow even without that wait and without gathers, which get fewer with v where chunks are short,
+ *   it is passed over for this b and all larger v.
+ * - Ways to shard the state. A range of virtual stages is priced without its state (price_least()):
+ *   no way can be faster. Then each zero is priced with the least seconds that each of its messages
+ *   takes in any group, and with what its largest group, which holds the fewest bytes, must
+ *   recompute. If all of them are too slow, so is the range. The same closes a zero for one number
+ *   of virtual stages, where also groups that are too small to fit are left out.
  * - Memory. Parts and kept activations grow with b. Only the number of micro-batches in flight may
  *   fall, and not before 2 pp b > n (without a pipeline, b > n). Until then, if nothing fits with
  *   b, nothing fits with more.
- * - Before ways to shard are considered one by one, the one that holds the fewest bytes is sized.
- *   If it does not fit, none does; and every way must recompute at least as much as it.
  * - Recomputation costs time and saves memory. A layout that fits without it dominates those with
  *   it. Where it does not fit, `selective` is priced if that fits, and of `full` the smallest
  *   recompute_layers that fits. Bisection finds that number, as each further layer saves bytes.
@@ -50,79 +54,13 @@
 
 static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
 
-static bool is_bounded(const struct stream *s) { return !s->spec->all && !s->first_only; }
+static bool is_bounded(const struct stream *s) { return !s->first_only; }
 
 /* ---- counting ---- */
 
 /* Returns the layers of the longest chunk. That number, or 0, in recompute_layers means all. */
 static int64_t longest_chunk(const struct stream *s, const struct layout *l)
 { return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
-
-/* Finds the divisors: those up to the root, and from there on what they divide by. */
-static void groups_find(struct stream *s, const struct layout *l)
-{
-    int64_t ranks = l->dp * l->cp, small = 1;
-    s->n_groups = 0;
-    for (int64_t g = 2; g * g <= ranks; g++)
-        if (ranks % g == 0)
-            s->groups[s->n_groups++] = small = g;
-    for (int64_t g = small; g >= 1 && ranks > 1; g--)
-        if (ranks % g == 0 && ranks / g != small) {
-            BUG_ON(s->n_groups == STREAM_GROUPS);
-            s->groups[s->n_groups++] = ranks / g;
-        }
-}
-
-/* Holds the facts of an order that decide the time: how many neighbours along each axis are in one
- * domain and under one leaf, and (beyond one domain) whether dp follows cp: then their ranks form
- * one row. */
-struct order_sight { int64_t near[2][4]; bool one_row; };
-
-static struct order_sight sight_of(const struct layout *l, const struct cluster *c)
-{
-    const struct layout_place one[4] = {{.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
-    const int64_t sizes[4] = {l->tp, l->cp, l->dp, l->pp};
-    const int64_t boxes[2] = {cluster_domain_devices(c), cluster_leaf_devices(c)};
-    struct order_sight sight = {{{0}}, false};
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 2; k++)
-            sight.near[k][i] =
-                num_min_i64(sizes[i], num_max_i64(1, boxes[k] / layout_rank(l, one[i])));
-    sight.one_row = layout_world(l) <= boxes[0] ||
-                    layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
-    return sight;
-}
-
-static bool sight_equal(const struct order_sight *a, const struct order_sight *b)
-{
-    return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
-}
-
-/* Lists all orders of a grid's ranks, the default first. */
-static void orders_count(struct stream *s, const struct layout *grid, int orders[LAYOUT_ORDERS])
-{
-    int n = layout_orders(grid, orders);
-    s->all_orders = s->spec->one_order ? 1 : n;
-}
-
-/* Keeps only the first of the orders with an equal order_sight. */
-static void orders_find(struct stream *s, const struct layout *grid,
-                        const int orders[LAYOUT_ORDERS])
-{
-    struct order_sight sights[LAYOUT_ORDERS];
-    struct layout l = *grid;
-    bool default_only = s->coarse || s->first_only;
-    s->n_orders = 0;
-    for (int i = 0; i < s->all_orders; i++) {
-        int k = 0, n = s->n_orders;
-        l.order = orders[i];
-        sights[n] = sight_of(&l, s->spec->machine->cluster);
-        while (!sight_equal(&sights[k], &sights[n]))
-            k++;
-        if (k == n && !(n && default_only))
-            s->orders[s->n_orders++].order = orders[i];
-    }
-}
 
 static int64_t most_vpp(const struct stream *s, const struct layout *l)
 { return l->pp > 1 ? num_max_i64(1, model_of(s)->layers / l->pp) : 1; }
@@ -141,15 +79,20 @@ static int64_t layout_count(const struct stream *s, struct layout l)
 /* ---- prices ---- */
 
 /* Says whether no step with this many virtual stages or more is fast enough. Everything except the
- * wait for other stages only grows with their number. */
+ * wait for other stages and, with zero 3, what gathers expose only grows with their number. */
 static bool is_slow(const struct stream *s, const struct layout *l, const struct price_step *step)
 {
     double spread = step->term[PRICE_SPREAD], sum = step->seconds - spread -
                     step->term[PRICE_OVERHEAD];
-    double wait = step->term[PRICE_BUBBLE] * (1 + spread / sum);
-    return !s->spec->all && l->recompute == RECOMPUTE_NONE &&
-           step->seconds - wait >= stream_worst(s);
+    double falls = step->term[PRICE_BUBBLE] +
+                   (l->zero == 3 ? step->term[PRICE_GATHER] + step->term[PRICE_REDUCE] : 0);
+    double wait = falls * (1 + spread / sum);
+    return l->recompute == RECOMPUTE_NONE && step->seconds - wait >= stream_worst(s);
 }
+
+/* Says whether an order may be fast enough with the present way to shard. */
+static bool is_open(const struct stream *s, int i)
+{ return s->orders[i].open && !s->slow[s->way][i] && !s->out[i]; }
 
 /* Prices a layout for each open order. Says whether it is fast enough in any. */
 static bool orders_price(struct stream *s, struct layout l)
@@ -159,14 +102,14 @@ static bool orders_price(struct stream *s, struct layout l)
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         struct price_step step;
-        if (!o->open || s->slow[i]) {
+        if (!is_open(s, i)) {
             o->seconds = INFINITY;
             continue;
         }
         l.order = o->order;
-        price_step(&o->price, &l, &step);
+        price_bound(&o->price, &l, stream_state(s, i, &l), &step);
         o->seconds = step.seconds;
-        s->slow[i] = is_slow(s, &l, &step);
+        s->slow[s->way][i] = is_slow(s, &l, &step);
         any = any || o->seconds < worst;
         s->found->priced++;
     }
@@ -179,7 +122,7 @@ static void orders_keep(struct stream *s, struct layout l, double bytes)
     for (int i = 0; i < s->n_orders; i++) {
         l.order = s->orders[i].order;
         const struct stream_item item = {l, s->orders[i].seconds, bytes, s->grid};
-        if (s->orders[i].open && !s->slow[i])
+        if (is_open(s, i))
             stream_keep(s, &item);
     }
 }
@@ -266,42 +209,22 @@ static void state_meet(struct stream *s, struct layout l)
         orders_keep(s, l, bytes);
 }
 
-/* Sizes and prices every kind of recomputation. */
-static void state_meet_all(struct stream *s, struct layout l)
-{
-    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        double bytes;
-        l.recompute = (enum recompute)r;
-        bool fast = orders_price(s, l);
-        if (fits(s, &l, &bytes) && fast)
-            orders_keep(s, l, bytes);
-    }
-}
-
 /* Says whether a way to shard is too slow in each order that is open. */
 static bool all_slow(const struct stream *s)
 {
     for (int i = 0; i < s->n_orders; i++)
-        if (s->orders[i].open && !s->slow[i])
+        if (is_open(s, i))
             return false;
     return true;
 }
 
-/* Computes the shares of gathers once, and copies them: they are equal in all orders. */
-static void gathers_price(struct stream *s)
+/* Says whether every way of the present zero is too slow in each order that is open. */
+static bool all_out(const struct stream *s)
 {
-    const struct price *first = NULL;
-    for (int i = 0; !s->gathers_priced && i < s->n_orders; i++) {
-        struct price *p = &s->orders[i].price;
-        if (s->orders[i].closed)
-            continue;
-        if (first)
-            memcpy(p->gathered, first->gathered, sizeof p->gathered);
-        else
-            price_gathers(p);
-        first = p;
-    }
-    s->gathers_priced = true;
+    for (int i = 0; i < s->n_orders; i++)
+        if (s->orders[i].open && !s->out[i])
+            return false;
+    return true;
 }
 
 /* Sizes a layout, and says whether it fits without recomputation or with all of it, or might with
@@ -332,33 +255,6 @@ static int group_first(struct stream *s, struct layout l)
     return high;
 }
 
-/* Considers the ways to shard with l.zero. */
-static void groups_meet(struct stream *s, struct layout l)
-{
-    void (*meet)(struct stream *, struct layout) = s->spec->all ? state_meet_all : state_meet;
-    int first = is_bounded(s) && !s->coarse ? group_first(s, l) : 0;
-    for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
-        if (s->first_only && s->found->fit)
-            return;
-        l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
-        s->slow = s->slow_states[1 + (l.zero - 1) * s->n_groups + i];
-        if (i < first)
-            can_run(s, &l); /* it counts */
-        else if (!all_slow(s))
-            meet(s, l);
-    }
-}
-
-static void states_meet(struct stream *s, struct layout l)
-{
-    gathers_price(s);
-    s->slow = s->slow_states[0];
-    if (!all_slow(s))
-        (s->spec->all ? state_meet_all : state_meet)(s, l);
-    for (l.zero = 1; l.zero <= 3; l.zero++)
-        groups_meet(s, l);
-}
-
 /* ---- bounds ---- */
 
 /* Says whether a layout might fit with some way to shard the state. The leanest way divides
@@ -378,27 +274,28 @@ static bool some_state_fits(struct stream *s, struct layout l)
     return lean <= s->spec->limit_bytes;
 }
 
-/* Returns the seconds of recomputing a layer's forward, in the fastest order. */
-static double again_seconds(const struct stream *s, enum work_part_id part)
+/* Says whether a layout might fit with l.zero and some shard group. The largest holds the fewest
+ * bytes but for its padding. */
+static bool zero_fits(struct stream *s, struct layout l)
 {
-    double least = INFINITY;
-    for (int i = 0; i < s->n_orders; i++) {
-        const struct price_part *q = &s->orders[i].price.parts[part];
-        double all = q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp;
-        least = s->orders[i].open ? fmin(least, all) : least;
-    }
-    return s->spec->machine->v[CONSTANT_AGAIN] * least;
+    struct footprint f;
+    l.fsdp = l.zero ? s->groups[s->n_groups - 1] : 0;
+    footprint_of(&s->work, &l, s->spec->machine->v, &f);
+    s->found->sized++;
+    double padding = (1 + footprint_lost(&s->work, s->spec->machine->v)) *
+                     work_padding_bytes(&s->work, &l);
+    return f.total - padding <= s->spec->limit_bytes;
 }
 
-/* Returns the fewest layers of a chunk that must be recomputed fully so that some way to shard
- * fits. With all of them it fits. */
-static int64_t fewest_recomputed(struct stream *s, struct layout l)
+/* Returns the fewest layers of a chunk that must be recomputed fully so that a layout fits. With
+ * all of them it fits. */
+static int64_t fewest_recomputed(struct stream *s, struct layout l,
+                                 bool (*it_fits)(struct stream *, struct layout))
 {
     int64_t low = 0, high = longest_chunk(s, &l);
-    l.recompute = RECOMPUTE_FULL;
     while (high - low > 1) {
         l.recompute_layers = (low + high) / 2;
-        if (some_state_fits(s, l))
+        if (it_fits(s, l))
             high = l.recompute_layers;
         else
             low = l.recompute_layers;
@@ -406,25 +303,37 @@ static int64_t fewest_recomputed(struct stream *s, struct layout l)
     return high;
 }
 
-/* Returns the least time in seconds that the last stage spends on recomputation for a micro-batch;
- * INFINITY: nothing fits. With `spare` full layers fewer are counted. */
-static double least_again(struct stream *s, struct layout l, double spare)
+/* Returns what the last stage must recompute for each micro-batch so that it_fits() is true. With
+ * `spare` full layers fewer are counted. */
+static struct stream_again least_again(struct stream *s, struct layout l, double spare,
+                                       bool (*it_fits)(struct stream *, struct layout))
 {
-    double selective = INFINITY;
+    struct stream_again a = {INFINITY, INFINITY};
     struct work_stage last;
-    if (some_state_fits(s, l))
-        return 0;
+    if (it_fits(s, l))
+        return (struct stream_again){0, 0};
     l.recompute = RECOMPUTE_SELECTIVE;
     work_stage(&s->work, &l, l.pp - 1, &last);
-    if (some_state_fits(s, l))
-        selective = again_seconds(s, WORK_LAYER_SELECTIVE) * fmax(0, last.selective - last.there);
+    if (it_fits(s, l))
+        a.selective = fmax(0, last.selective - last.there);
     l.recompute = RECOMPUTE_FULL;
-    if (!some_state_fits(s, l))
-        return selective;
-    l.recompute_layers = fewest_recomputed(s, l);
+    if (!it_fits(s, l))
+        return a;
+    l.recompute_layers = fewest_recomputed(s, l, it_fits);
     work_stage(&s->work, &l, l.pp - 1, &last);
-    return fmin(selective, again_seconds(s, WORK_LAYER_FULL) *
-                               fmax(0, last.full - last.there - spare));
+    a.full = fmax(0, last.full - last.there - spare);
+    return a;
+}
+
+/* Returns the least seconds in which the last stage recomputes for a micro-batch; INFINITY: nothing
+ * fits. */
+static double again_seconds(const struct stream *s, const struct price *p, struct stream_again a)
+{
+    double selective = stream_part_seconds(&p->parts[WORK_LAYER_SELECTIVE]),
+           full = stream_part_seconds(&p->parts[WORK_LAYER_FULL]);
+    return s->spec->machine->v[CONSTANT_AGAIN] *
+           fmin(isfinite(a.selective) ? a.selective * selective : INFINITY,
+                isfinite(a.full) ? a.full * full : INFINITY);
 }
 
 /* Builds the work of a layout. Returns false if nothing fits with this micro-batch size; more
@@ -433,7 +342,7 @@ static bool some_fits(struct stream *s, struct layout l)
 {
     static const enum recompute kinds[] = {RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE};
     work_rebuild(s->spec->work, &l, &s->work);
-    bool fits = s->spec->all;
+    bool fits = false;
     for (int i = 0; i < 3 && !fits; i++) {
         l.recompute = kinds[i];
         fits = some_state_fits(s, l);
@@ -442,7 +351,8 @@ static bool some_fits(struct stream *s, struct layout l)
 }
 
 static const struct price_ids LAYER_ITSELF = {WORK_LAYER_FORWARD, WORK_LAYER_BACKWARD + 1},
-                              ALL_ELSE = {WORK_LAYER_BACKWARD + 1, WORK_PARTS};
+                              LAYER_AND_ENDS = {WORK_LAYER_FORWARD, WORK_LAST_BACKWARD + 1},
+              ALL_ELSE = {WORK_LAYER_BACKWARD + 1, WORK_PARTS};
 
 /* Prices parts of s->work on a machine, in each order that is not closed. The bounds for ranges of
  * micro-batch sizes need LAYER_ITSELF alone. */
@@ -461,13 +371,7 @@ static void parts_price(struct stream *s, const struct price_machine *m, struct 
             price_terms(m, &s->work, ids, &o->routes, &o->price);
         first = &o->price;
     }
-    s->gathers_priced = false;
 }
-
-/* Says whether x(b)/b does not grow with b. Where ranks of stdit get whole frames, and these are
- * few, it may. */
-static bool floors_hold(const struct stream *s)
-{ return is_bounded(s) && model_of(s)->family != MODEL_STDIT; }
 
 /* Closes the orders that are too slow with every micro-batch size. Sets the others' floor, n X. */
 static void floors_set(struct stream *s, struct layout l)
@@ -475,7 +379,7 @@ static void floors_set(struct stream *s, struct layout l)
     for (int i = 0; i < s->n_orders; i++)
         s->orders[i].floor = s->orders[i].layer_s = 0, s->orders[i].closed = false,
         s->orders[i].routes = (struct price_routes){0};
-    if (!floors_hold(s))
+    if (!is_bounded(s))
         return;
     struct layout last = l;
     last.mbs = stream_samples(s, &l);
@@ -485,66 +389,149 @@ static void floors_set(struct stream *s, struct layout l)
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         o->floor = stream_least_seconds(s, &o->price);
-        o->closed = stream_grid_bound(s, &l, o->floor, 0, 1) >= stream_worst(s);
+        o->closed = stream_grid_bound(s, &l, o->floor, 0, 1, 0) >= stream_worst(s);
     }
 }
 
 /* ---- grids ---- */
 
-/* Opens the orders that may be fast enough with some number of virtual stages from l->vpp to `to`,
- * where the last stage spends `again` seconds or more on recomputation. Says whether there are
- * any. */
-static bool orders_open(struct stream *s, const struct layout *l, int64_t to, double again)
+/* Says whether order i may be fast enough with some way to shard and some number of virtual stages
+ * from l.vpp to `to`. */
+static bool some_way_fast(struct stream *s, int i, struct layout l, int64_t to)
+{
+    double worst = stream_worst(s);
+    for (l.zero = 0; l.zero <= (s->n_groups ? 3 : 0); l.zero++) {
+        double again = again_seconds(s, &s->orders[i].price, s->zeros[l.zero]);
+        if (l.zero == 3 && isfinite(again))
+            stream_gathers_price(s, i, l.vpp, to);
+        if (isfinite(again) && stream_ways_bound(s, i, l, 0, to, again) < worst)
+            return true;
+    }
+    return false;
+}
+
+/* Opens the orders that are not too slow even without a state and recomputation, with some number
+ * of virtual stages from l->vpp to `to`. Says whether there are any. */
+static bool orders_open_bare(struct stream *s, const struct layout *l, int64_t to)
 {
     double worst = stream_worst(s);
     bool any = false;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         o->open = !o->closed &&
-                  (!is_bounded(s) || price_least(&o->price, l, to, again) < worst);
+                  (!is_bounded(s) || price_least(&o->price, l, NULL, to, 0) < worst);
         any = any || o->open;
     }
     return any;
 }
 
-/* Considers one number of virtual stages. */
-static void vpp_meet(struct stream *s, struct layout l)
+/* Opens the orders that may be fast enough with some number of virtual stages from l->vpp to `to`.
+ * Says whether there are any. */
+static bool orders_open(struct stream *s, const struct layout *l, int64_t to)
 {
-    double again = s->spec->all ? 0 : least_again(s, l, 0);
-    if (isfinite(again) && (again <= 0 || orders_open(s, &l, l.vpp, again)))
-        states_meet(s, l);
+    bool any = orders_open_bare(s, l, to);
+    if (!any || !is_bounded(s))
+        return any;
+    any = false;
+    for (int i = 0; i < s->n_orders; i++) {
+        struct stream_order *o = &s->orders[i];
+        o->open = o->open && some_way_fast(s, i, *l, to);
+        any = any || o->open;
+    }
+    return any;
+}
+
+/* Sets s->out for the ways to shard with l.zero and group `first` or a larger one, if the last
+ * stage must recompute as `a` says. Returns whether some order may be fast enough. */
+static bool ways_left(struct stream *s, struct layout l, int first, struct stream_again a)
+{
+    double worst = stream_worst(s);
+    for (int i = 0; i < s->n_orders; i++) {
+        double again = again_seconds(s, &s->orders[i].price, a);
+        if (s->orders[i].open && !s->out[i])
+            s->out[i] = isinf(again) || stream_ways_bound(s, i, l, first, l.vpp, again) >= worst;
+    }
+    return !all_out(s);
+}
+
+/* Returns the first of the ways to shard with l.zero that may fit and be fast enough; n_groups:
+ * there is none. */
+static int way_first(struct stream *s, struct layout l)
+{
+    struct stream_again a = s->zeros[l.zero];
+    if (!ways_left(s, l, 0, a))
+        return s->n_groups;
+    a = least_again(s, l, 0, zero_fits);
+    if (!ways_left(s, l, 0, a))
+        return s->n_groups;
+    int first = group_first(s, l);
+    return first > 0 && first < s->n_groups && !ways_left(s, l, first, a) ? s->n_groups : first;
+}
+
+/* Considers the ways to shard with l.zero. */
+static void groups_meet(struct stream *s, struct layout l)
+{
+    memset(s->out, 0, sizeof s->out);
+    int first = is_bounded(s) && s->n_groups ? way_first(s, l) : 0;
+    for (int i = s->coarse && s->n_groups ? s->n_groups - 1 : 0; i < s->n_groups; i++) {
+        if (s->first_only && s->found->fit)
+            return;
+        l.fsdp = s->groups[i] == l.dp ? 0 : s->groups[i];
+        s->way = stream_way(s, l.zero, i);
+        if (i < first)
+            can_run(s, &l); /* it counts */
+        else if (!all_slow(s))
+            state_meet(s, l);
+    }
+}
+
+/* Considers one number of virtual stages. */
+static void states_meet(struct stream *s, struct layout l)
+{
+    s->way = 0;
+    memset(s->out, 0, sizeof s->out);
+    if (!all_slow(s))
+        state_meet(s, l);
+    for (l.zero = 1; l.zero <= 3; l.zero++) {
+        for (int i = 0; l.zero == 3 && i < s->n_orders; i++)
+            stream_gathers_price(s, i, l.vpp, l.vpp);
+        groups_meet(s, l);
+    }
 }
 
 /* Considers the numbers of virtual stages from l.vpp to `to`: those of a range that is too slow are
- * passed over, and any other is halved. `again`: as for orders_open(). */
-static void vpps_meet(struct stream *s, struct layout l, int64_t to, double again)
+ * passed over, and any other is halved. */
+static void vpps_meet(struct stream *s, struct layout l, int64_t to)
 {
     int64_t middle = s->coarse ? l.vpp : (l.vpp + to) / 2;
-    if (!orders_open(s, &l, to, again) || (s->first_only && s->found->fit))
+    if (!orders_open(s, &l, to) || (s->first_only && s->found->fit))
         return;
     if (l.vpp == to) {
-        vpp_meet(s, l);
+        states_meet(s, l);
         return;
     }
-    vpps_meet(s, l, middle, again);
+    vpps_meet(s, l, middle);
     l.vpp = s->coarse ? 2 * l.vpp : middle + 1;
     if (l.vpp <= to)
-        vpps_meet(s, l, to, again);
+        vpps_meet(s, l, to);
 }
 
 /* Considers all numbers of virtual stages. One that is greater never holds less, and recomputes on
  * the last stage at most one layer less than one stage alone must. */
 static void all_vpps_meet(struct stream *s, struct layout l)
 {
-    if (!orders_open(s, &l, most_vpp(s, &l), 0))
+    if (!orders_open_bare(s, &l, most_vpp(s, &l)))
         return;
-    vpps_meet(s, l, most_vpp(s, &l), is_bounded(s) ? least_again(s, l, 1) : 0);
+    for (l.zero = 0; l.zero <= (s->n_groups ? 3 : 0) && is_bounded(s); l.zero++)
+        s->zeros[l.zero] = least_again(s, l, 1, zero_fits);
+    l.zero = 0;
+    vpps_meet(s, l, most_vpp(s, &l));
 }
 
 /* Says whether larger micro-batches cannot fit, given that nothing fits with this size. */
 static bool memory_closes(const struct stream *s, const struct layout *l)
 {
-    return !s->spec->all && (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= stream_samples(s, l);
+    return (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= stream_samples(s, l);
 }
 
 /* Closes the orders that are too slow with this micro-batch size and all larger ones. Returns how
@@ -560,10 +547,10 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
         int64_t most = most_vpp(s, l);
         o->layer_s = x;
         o->closed = o->closed || (is_bounded(s) &&
-                                  stream_grid_bound(s, l, o->floor, x, most) >= worst);
+                                  stream_grid_bound(s, l, o->floor, x, most, 0) >= worst);
         left += !o->closed;
         *now = *now || (!o->closed &&
-                        (!is_bounded(s) || stream_grid_bound(s, l, m * x, x, most) < worst));
+                        (!is_bounded(s) || stream_grid_bound(s, l, m * x, x, most, 0) < worst));
     }
     return left;
 }
@@ -580,27 +567,41 @@ static bool mbs_meet(struct stream *s, const struct layout *l)
     if (!now)
         return true;
     parts_price(s, s->spec->machine, ALL_ELSE);
-    memset(s->slow_states, 0, (size_t)(1 + 3 * s->n_groups) * sizeof *s->slow_states);
+    memset(s->slow, 0, (size_t)(1 + 3 * s->n_groups) * sizeof *s->slow);
     all_vpps_meet(s, *l);
     return !(s->first_only && s->found->fit);
+}
+
+/* Returns what the last stage must recompute with any of the micro-batch sizes from l.mbs to `to`.
+ * Each holds at least what the smallest size holds with as few micro-batches as the largest has. */
+static struct stream_again range_again(struct stream *s, struct layout l, int64_t to)
+{
+    work_rebuild(s->spec->work, &l, &s->work);
+    s->work.micro_batches = (double)num_ceil_div(stream_samples(s, &l), to);
+    return least_again(s, l, 1, some_state_fits);
 }
 
 /* Says whether no order is fast enough with the micro-batch sizes from l.mbs to `to`. */
 static bool sizes_slow(struct stream *s, struct layout l, int64_t to)
 {
-    double samples = (double)stream_samples(s, &l), worst = stream_worst(s);
+    double worst = stream_worst(s), batches = (double)stream_samples(s, &l) / (double)to;
     int64_t most = most_vpp(s, &l);
     struct layout last = l;
-    if (!floors_hold(s))
+    if (!is_bounded(s) || !isfinite(worst))
         return false;
+    struct stream_again a = range_again(s, l, to);
+    if (isinf(a.selective) && isinf(a.full))
+        return true;
     last.mbs = to;
     work_rebuild_times(s->spec->work, &last, &s->work);
     stream_even_set(s, &l, to);
-    parts_price(s, &s->even, LAYER_ITSELF);
+    parts_price(s, &s->even, LAYER_AND_ENDS);
+    batches *= stream_least_share(s);
     for (int i = 0; i < s->n_orders; i++) {
         const struct stream_order *o = &s->orders[i];
-        double least = samples / (double)to * stream_least_seconds(s, &o->price);
-        if (!o->closed && stream_grid_bound(s, &l, least, o->layer_s, most) < worst)
+        double layers = batches * stream_layer_seconds(&o->price),
+               more = batches * (again_seconds(s, &o->price, a) + stream_end_seconds(&o->price));
+        if (!o->closed && stream_grid_bound(s, &l, layers, o->layer_s, most, more) < worst)
             return false;
     }
     return true;
@@ -628,8 +629,8 @@ static void grid_meet(struct stream *s, struct layout l)
 {
     const struct work_spec *w = s->spec->work;
     int orders[LAYOUT_ORDERS];
-    orders_count(s, &l, orders);
-    groups_find(s, &l);
+    stream_orders_count(s, &l, orders);
+    stream_groups_find(s, &l);
     int64_t samples = stream_samples(s, &l), count = layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
     if (rule >= 0) {
@@ -637,7 +638,8 @@ static void grid_meet(struct stream *s, struct layout l)
         return;
     }
     work_cut(w, &l, &s->work);
-    orders_find(s, &l, orders);
+    stream_orders_find(s, &l, orders);
+    stream_states_clear(s);
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
     for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(samples, l.mbs))
@@ -649,10 +651,21 @@ static void grid_meet(struct stream *s, struct layout l)
     sizes_meet(s, l, samples);
 }
 
+static bool is_wanted(const struct stream *s, int64_t grid)
+{
+    for (size_t i = 0; i < s->n_only; i++)
+        if (s->only[i] == grid)
+            return true;
+    return s->n_only == 0;
+}
+
 /* Counts the next grid of the walk, and tells whether it belongs to this part. A hash mixes the
  * grids, as neighbours are alike in how long they take. */
 static bool next_is_ours(struct stream *s)
-{ return ((uint32_t)s->grid++ * 2654435769u >> 16) % s->parts == s->part; }
+{
+    bool ours = ((uint32_t)s->grid++ * 2654435769u >> 16) % s->parts == s->part;
+    return ours && is_wanted(s, s->grid);
+}
 
 static void kinds_meet(struct stream *s, struct layout l)
 {

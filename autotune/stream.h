@@ -29,7 +29,6 @@ struct stream_spec {
     double limit_bytes;           /* the largest footprint that a GPU may have */
     double beat_s;  /* only layouts that take less are looked for, s; 0: any */
     bool one_order; /* only the default order of ranks is considered */
-    bool all; /* all layouts of a grid are priced, without bounds; for the benchmark */
     const struct adapter *adapter; /* adapter of the trainer that must run the layouts; NULL: any */
 };
 struct stream_item {

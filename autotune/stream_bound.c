@@ -24,34 +24,44 @@ int64_t stream_next_mbs(int64_t samples, int64_t mbs)
 
 /* ---- bounds ---- */
 
+double stream_part_seconds(const struct price_part *q)
+{ return q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp; }
+
+double stream_end_seconds(const struct price *p)
+{
+    return stream_part_seconds(&p->parts[WORK_LAST_FORWARD]) +
+           stream_part_seconds(&p->parts[WORK_LAST_BACKWARD]);
+}
+
 double stream_layer_seconds(const struct price *p)
 {
     double s = 0;
-    for (int i = WORK_LAYER_FORWARD; i <= WORK_LAYER_BACKWARD; i++) {
-        const struct price_part *q = &p->parts[i];
-        s += q->gemm + q->attention + q->elementwise + q->launch + q->tp + q->cp;
-    }
+    for (int i = WORK_LAYER_FORWARD; i <= WORK_LAYER_BACKWARD; i++)
+        s += stream_part_seconds(&p->parts[i]);
     return s;
 }
 
 double stream_grid_bound(const struct stream *s, const struct layout *l, double work, double once,
-                         int64_t vpp)
+                         int64_t vpp, double more)
 {
     double layers = (double)model_of(s)->layers,
            fewest = (double)(model_of(s)->layers / l->pp);
     double most = work * layers / (double)l->pp;
-    return l->pp == 1 ? most
-                      : fmax(most, work * fewest + once * (layers - fewest) / (double)vpp);
+    return l->pp == 1 ? most + more
+                      : fmax(most, work * fewest + more + once * (layers - fewest) / (double)vpp);
 }
 
-double stream_least_seconds(const struct stream *s, const struct price *p)
+double stream_least_share(const struct stream *s)
 {
     const struct layout *l = &s->work.grid;
     double rows = s->work.tokens / (l->sp ? (double)l->tp : 1);
     bool cut = rows < LAYOUT_TP_SLICES * LAYOUT_TP_SLICE_ROWS * s->work.samples;
     double share = s->work.stack->kind != STACK_REEL ? 1 : rows / (rows + 1) * (cut ? 0.5 : 1);
-    return stream_layer_seconds(p) * share * (1 - 1e-9);
+    return share * (1 - 1e-9);
 }
+
+double stream_least_seconds(const struct stream *s, const struct price *p)
+{ return stream_layer_seconds(p) * stream_least_share(s); }
 
 /* Writes the depths of weights' gradients with b samples, as work_build() computes them. */
 static void depths_of(const struct stream *s, const struct layout *l, int64_t b,

@@ -5,7 +5,27 @@
 
 #include "autotune/stream.h"
 
-enum { STREAM_GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */ };
+enum { STREAM_GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */,
+       STREAM_WAYS = 1 + 3 * STREAM_GROUPS, STREAM_GATHERS = 4096, STREAM_STATES = 4096 };
+
+/* Keeps the shares of gathers, which need a walk of the schedule and depend on nothing else. */
+struct stream_gathers {
+    int64_t pp, vpp, micro_batches; /* pp 0: nothing is kept */
+    double share[PRICE_STAGES][WORK_UNITS];
+};
+
+/* Keeps what a walk computes once and asks for often. Who walks has one of his own, zeroed. */
+struct stream_cache {
+    struct stream_gathers gathers[STREAM_GATHERS];
+    /* By order and way, for the grid considered now: the seconds of its messages, and the least
+     * seconds that each message takes in this way or one with the same zero and a larger group. */
+    bool known[STREAM_STATES], least_known[STREAM_STATES];
+    struct price_state states[STREAM_STATES], least[STREAM_STATES];
+};
+
+/* Holds how many layers the last stage must recompute for each micro-batch so that a layout fits,
+ * if all of them are recomputed selectively or some of them fully; INFINITY: it does not fit so. */
+struct stream_again { double selective, full; };
 
 /* Holds the prices of one order of the grid's ranks. All orders have the same work and bytes. */
 struct stream_order {
@@ -24,20 +44,24 @@ struct stream {
     struct stream_found *found;
     uint32_t part, parts; /* the walk considers the grids of this part; parts 1: all grids */
     int64_t grid;      /* how many grids the walk has come to, the present one included */
+    const int64_t *only; /* the n_only grids that are walked; n_only 0: all */
+    size_t n_only;
     size_t room;       /* room for this many kept layouts */
     double cap;        /* slower layouts are not kept */
     bool first_only;   /* stop at the first layout that fits */
     bool coarse;       /* virtual stages are powers of two, and all ranks shard */
     struct stream_order orders[LAYOUT_ORDERS]; /* those that differ in time, the default first */
     int n_orders;
-    bool gathers_priced; /* for this micro-batch size, in all orders not closed */
     int64_t all_orders;     /* all orders, with those of equal time */
     int64_t groups[STREAM_GROUPS]; /* divisors of dp·cp from 2 on: sizes of shard groups */
     int n_groups;
+    struct stream_again zeros[4]; /* for each zero, with this micro-batch size and any vpp */
+    int way;           /* the way to shard that is considered now: see stream_way() */
     /* Tells for each way to shard and each order whether it is too slow with this micro-batch size
-     * and any further virtual stages. *slow is the row of the way considered now. */
-    bool slow_states[1 + 3 * STREAM_GROUPS][LAYOUT_ORDERS];
-    bool *slow;
+     * and any further virtual stages. */
+    bool slow[STREAM_WAYS][LAYOUT_ORDERS];
+    bool out[LAYOUT_ORDERS]; /* orders that are too slow with every way of the present zero */
+    struct stream_cache *cache; /* borrowed */
     struct work work;
     struct price_machine even; /* the machine, for bounds that hold for many micro-batch sizes */
     size_t most;       /* how many layouts the caller wants */
@@ -47,6 +71,16 @@ struct stream {
     struct err err;
 };
 
+/* ---- groups and orders (stream_orders.c) ---- */
+
+/* Lists the sizes of shard groups. */
+void stream_groups_find(struct stream *s, const struct layout *l);
+/* Lists all orders of a grid's ranks, the default first. */
+void stream_orders_count(struct stream *s, const struct layout *grid, int orders[LAYOUT_ORDERS]);
+/* Keeps only the first of the orders that take the same time. */
+void stream_orders_find(struct stream *s, const struct layout *grid,
+                        const int orders[LAYOUT_ORDERS]);
+
 /* ---- bounds (stream_bound.c) ---- */
 
 /* Returns the samples of the busiest replica. */
@@ -55,19 +89,45 @@ int64_t stream_samples(const struct stream *s, const struct layout *l);
 int64_t stream_smallest_mbs(int64_t samples, int64_t mbs);
 /* Returns the next micro-batch size that gives fewer micro-batches; samples + 1 after the last. */
 int64_t stream_next_mbs(int64_t samples, int64_t mbs);
+/* Returns the seconds of a part of a layer for a micro-batch. */
+double stream_part_seconds(const struct price_part *q);
 /* Returns the seconds of a layer's forward and backward for a micro-batch. */
 double stream_layer_seconds(const struct price *p);
+/* Returns the seconds of the model's end, which the last stage has, for a micro-batch. */
+double stream_end_seconds(const struct price *p);
 /* Returns a lower bound on the step of a grid: `work` is a layer's seconds for all micro-batches,
- * `once` those for the micro-batch that must reach the last stage first. */
+ * `once` those for the micro-batch that must reach the last stage first, and `more` what the last
+ * stage does besides its layers, for all micro-batches. */
 double stream_grid_bound(const struct stream *s, const struct layout *l, double work, double once,
-                         int64_t vpp);
+                         int64_t vpp, double more);
 /* Sets in s->even the least factors of depths that any micro-batch size from l->mbs to `to` has. */
 void stream_even_set(struct stream *s, const struct layout *l, int64_t to);
-/* Returns a lower bound on a layer's seconds, x(b), that no smaller micro-batch beats for each
- * sample. s->work was priced on the machine s->even. Where ranks of reel's trainer get whole rows,
- * it leaves out one row, and half of the time where products are cut into slices only when the
- * micro-batch is large enough. */
+/* Returns the share of a layer's seconds, x(b), or of a part of it, that no smaller micro-batch
+ * beats for each sample. s->work was priced on the machine s->even. Where ranks of reel's trainer
+ * get whole rows, it leaves out one row, and half of the time where products are cut into slices
+ * only when the micro-batch is large enough. */
+double stream_least_share(const struct stream *s);
+/* Returns that share of x(b), in seconds. */
 double stream_least_seconds(const struct stream *s, const struct price *p);
+
+/* ---- sharding (stream_state.c) ---- */
+
+/* Returns the number of a way to shard: 0 with zero 0, and else one for each zero and group. */
+static inline int stream_way(const struct stream *s, int64_t zero, int group)
+{ return zero ? 1 + (int)(zero - 1) * s->n_groups + group : 0; }
+/* Forgets the states of the grid before. */
+void stream_states_clear(struct stream *s);
+/* Returns the seconds of the state's messages for order i of the way s->way of layout l. Borrowed
+ * until the next call. */
+const struct price_state *stream_state(struct stream *s, int i, const struct layout *l);
+/* Returns a bound on the steps of order i with l.vpp to `vpp` virtual stages, l.zero, and a shard
+ * group that is not smaller than the one numbered `first`, where each stage recomputes for `again`
+ * seconds at least. With zero 3 their gathers must be priced. */
+double stream_ways_bound(struct stream *s, int i, struct layout l, int first, int64_t vpp,
+                         double again);
+/* Prices the gathers of layouts with zero 3 in order i; a bound on them for more than one number of
+ * virtual stages, vpp to `to`. */
+void stream_gathers_price(struct stream *s, int i, int64_t vpp, int64_t to);
 
 /* ---- the walk and its list ---- */
 

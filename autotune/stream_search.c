@@ -1,12 +1,13 @@
 /* This file searches the space of layouts: which layouts are kept, and who walks which grids.
  *
- * Which layouts are kept. price_step() never exceeds the time of the replay, price_replay(), and is
- * much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
+ * Which layouts are kept. price_bound() never exceeds the time of the replay, price_replay(), and
+ * is much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
  * until `most` layouts are no slower than the next bound. None of the best can be slower than the
- * slowest of these. A second pass, over the whole space, keeps every layout whose price_step() is
- * below that time, and replays them in the order of price_step(), until `most` are no slower than
- * the next one's price_step(). When STREAM_ITEMS are kept, they are replayed at once, and only the
- * best stay: the time to beat falls, and none of the best is lost.
+ * slowest of these. A pass over the whole of the best grids lowers that time. The last pass, over
+ * the whole space, keeps every layout whose price_bound() is below that time, and replays them in
+ * the order of price_bound(), until `most` are no slower than the next one's price_bound(). When
+ * STREAM_ITEMS are kept, they are replayed at once, and only the best stay: the time to beat falls,
+ * and none of the best is lost.
  *
  * Who walks. The grids are divided into PARTS parts, whatever the number of processors, and each
  * part has a list of its own. So neither the result nor a count depends on time. Threads, one for
@@ -22,7 +23,7 @@
 #include "base/num.h"
 #include "base/process.h"
 
-enum { PARTS = 16 };
+enum { PARTS = 16, NEAR_GRIDS = 16 };
 
 struct part {
     struct stream walk;
@@ -30,14 +31,19 @@ struct part {
 };
 struct parts {
     struct part *v;  /* PARTS of them */
+    struct stream_cache *caches; /* one for each thread, PARTS of them */
     atomic_int next; /* the first part that nobody has taken */
+    atomic_int threads;
 };
 
 static void *parts_walk(void *arg)
 {
     struct parts *p = arg;
-    for (int i; (i = atomic_fetch_add(&p->next, 1)) < PARTS;)
+    struct stream_cache *cache = &p->caches[atomic_fetch_add(&p->threads, 1)];
+    for (int i; (i = atomic_fetch_add(&p->next, 1)) < PARTS;) {
+        p->v[i].walk.cache = cache;
         stream_walk(&p->v[i].walk);
+    }
     return NULL;
 }
 
@@ -47,6 +53,7 @@ static void parts_share(struct parts *p)
     pthread_t threads[PARTS];
     int n = 0, most = (int)num_min_i64(proc_cpus(), PARTS) - 1;
     atomic_store(&p->next, 0);
+    atomic_store(&p->threads, 0);
     while (n < most && pthread_create(&threads[n], NULL, parts_walk, p) == 0)
         n++;
     parts_walk(p);
@@ -96,15 +103,14 @@ static int walk(struct stream *all, struct parts *p, struct err *err)
     return all->rc < 0 ? all->rc : stream_settle(all, err);
 }
 
-/* Finds a time that none of the best `most` layouts exceeds, if as many were found. This
- * pass is short, and one list is bounded sooner than many: nobody shares it. */
-static int cap_find(struct stream *s, struct err *err)
+/* Walks grids alone, replays what it kept, and lowers the time to beat to that of the last of
+ * `most` layouts. */
+static int cap_lower(struct stream *s, struct err *err)
 {
     const struct stream_found *f = s->found;
     int rc;
     memset(s->found, 0, sizeof *s->found);
-    s->parts = 1, s->room = STREAM_ITEMS, s->coarse = true;
-    s->cap = s->spec->beat_s > 0 ? s->spec->beat_s : INFINITY;
+    s->grid = 0;
     stream_walk(s);
     if (s->rc < 0) {
         *err = s->err;
@@ -115,7 +121,39 @@ static int cap_find(struct stream *s, struct err *err)
     /* a little above, so that layouts of equal time come in */
     if (f->n == s->most)
         s->cap = fmin(s->cap, f->items[s->most - 1].seconds * (1 + 1e-9));
+    return 0;
+}
+
+/* Lists the grids of the best layouts, at most `most` of them. Returns how many. */
+static size_t grids_of(const struct stream_found *f, int64_t *grids, size_t most)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n && n < most; i++) {
+        size_t k = 0;
+        while (k < n && grids[k] != f->items[i].grid)
+            k++;
+        if (k == n)
+            grids[n++] = f->items[i].grid;
+    }
+    return n;
+}
+
+/* Finds a time that none of the best `most` layouts exceeds, if as many were found: first by a
+ * coarse pass, then by the whole of the best grids of that. This is short, and one list is bounded
+ * sooner than many: nobody shares it. */
+static int cap_find(struct stream *s, struct err *err)
+{
+    int64_t grids[NEAR_GRIDS];
+    int rc;
+    s->parts = 1, s->room = STREAM_ITEMS, s->coarse = true;
+    s->cap = s->spec->beat_s > 0 ? s->spec->beat_s : INFINITY;
+    if ((rc = cap_lower(s, err)) < 0)
+        return rc;
     s->coarse = false;
+    s->only = grids, s->n_only = grids_of(s->found, grids, NEAR_GRIDS);
+    if (s->n_only > 0 && (rc = cap_lower(s, err)) < 0)
+        return rc;
+    s->only = NULL, s->n_only = 0;
     return 0;
 }
 
@@ -123,18 +161,21 @@ int stream_search(const struct stream_spec *spec, size_t most, struct stream_fou
                   struct err *err)
 {
     struct stream *s = malloc(sizeof *s);
-    struct parts parts = {malloc(PARTS * sizeof *parts.v), 0};
+    struct parts parts = {.v = malloc(PARTS * sizeof *parts.v),
+                          .caches = calloc(PARTS, sizeof *parts.caches)};
     int rc = 0;
     BUG_ON(most < 1 || most > STREAM_ITEMS);
-    if (!s || !parts.v) {
+    if (!s || !parts.v || !parts.caches) {
         rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
         goto out;
     }
-    *s = (struct stream){.spec = spec, .found = found, .most = most, .even = *spec->machine};
+    *s = (struct stream){.spec = spec, .found = found, .most = most, .even = *spec->machine,
+                         .cache = parts.caches};
     if ((rc = cap_find(s, err)) == 0)
         rc = walk(s, &parts, err);
 out:
     free(parts.v);
+    free(parts.caches);
     free(s);
     return rc;
 }
@@ -142,12 +183,18 @@ out:
 int stream_any_fits(const struct stream_spec *spec, bool *fits, struct err *err)
 {
     struct part *p = calloc(1, sizeof *p);
-    if (!p)
-        return err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+    struct stream_cache *cache = calloc(1, sizeof *cache);
+    int rc = 0;
+    if (!p || !cache) {
+        rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
+        goto out;
+    }
     p->walk = (struct stream){.spec = spec, .found = &p->found, .parts = 1, .room = 1,
-                              .cap = INFINITY, .first_only = true};
+                              .cap = INFINITY, .first_only = true, .cache = cache};
     stream_walk(&p->walk);
     *fits = p->found.fit > 0;
+out:
+    free(cache);
     free(p);
-    return 0;
+    return rc;
 }

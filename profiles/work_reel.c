@@ -539,10 +539,13 @@ static void gathers_count(const struct work *w, const struct layout *l, int64_t 
     }
 }
 
+int64_t work_reel_gather_batches(const struct work *w)
+{ return num_min_i64((int64_t)w->micro_batches, num_max_i64(MICRO_BATCHES, 2 * w->grid.pp)); }
+
 void work_reel_gather_share(const struct work *w, const struct layout *l, int64_t stage,
                             double share[WORK_UNITS])
 {
-    int64_t m = num_min_i64((int64_t)w->micro_batches, num_max_i64(MICRO_BATCHES, 2 * l->pp));
+    int64_t m = work_reel_gather_batches(w);
     struct work_stage s;
     work_stage(w, l, stage, &s);
     const double units[WORK_UNITS] = {s.layers, s.first, s.last, s.each};

@@ -15,5 +15,8 @@ void work_reel_parts(const struct work_spec *spec, const struct layout *l, struc
  * micro-batches only the first ones, whose pattern the others repeat. */
 void work_reel_gather_share(const struct work *w, const struct layout *l, int64_t stage,
                             double share[WORK_UNITS]);
+/* Returns how many micro-batches it walks. With equal numbers of stages, virtual stages and these,
+ * a model's shares are equal. */
+int64_t work_reel_gather_batches(const struct work *w);
 
 #endif

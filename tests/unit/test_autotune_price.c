@@ -295,6 +295,58 @@ static void rooms_by_hand(void **state)
     assert_true(s.under[PRICE_REDUCE] < m * share * back);
 }
 
+/* Bounds a layout more and more loosely, and returns the step of its replay. */
+static struct price_step bounds(struct fixture *f, struct layout l)
+{
+    struct price_step step, bound, replay;
+    struct price_state st;
+    struct err err;
+    work_build(&f->spec, &l, &f->w);
+    price_machine(&f->c, f->v, DTYPE_BF16, false, &f->machine);
+    price_parts(&f->machine, &f->w, &f->p);
+    price_state(&f->p, &l, &st);
+    price_step(&f->p, &l, &step);
+    price_bound(&f->p, &l, &st, &bound);
+    assert_ok(price_replay(&f->p, &l, &replay, &err), &err);
+    double least = price_least(&f->p, &l, &st, l.vpp, 0), bare = price_least(&f->p, &l, NULL, l.vpp, 0);
+    if (!(bare <= least && least <= bound.seconds * (1 + 1e-12) && step.seconds <= bound.seconds &&
+          bound.seconds <= replay.seconds * (1 + 1e-12)))
+        fail_msg("tp %lld pp %lld vpp %lld mbs %lld: %g, %g, %g, %g, %g", (long long)l.tp,
+                 (long long)l.pp, (long long)l.vpp, (long long)l.mbs, bare, least, step.seconds,
+                 bound.seconds, replay.seconds);
+    return replay;
+}
+
+/* With any number of stages, virtual stages and micro-batches no bound is above the replay; and
+ * where pp does not divide the micro-batches, price_bound() is closer to it than price_step(). */
+static void bound_of_any(void **state)
+{
+    struct fixture f;
+    struct model deep = gpt;
+    double off[2] = {0, 0};
+    (void)state;
+    fixture_open(&f, "reel", "dgx-h100:40");
+    deep.layers = 60;
+    f.spec.model = &deep;
+    for (int64_t pp = 2; pp <= 16; pp++)
+        for (int64_t vpp = 1; vpp <= deep.layers / pp && vpp <= 7; vpp++)
+            for (f.spec.gbs = 1; f.spec.gbs < 60; f.spec.gbs += 1 + f.spec.gbs % 7) {
+                struct layout l = layout_of("tp=2,dp=2,zero=3");
+                struct price_step step;
+                struct price_state st;
+                l.pp = pp, l.vpp = vpp, l.recompute = (enum recompute)(f.spec.gbs % 3);
+                double replay = bounds(&f, l).seconds;
+                price_step(&f.p, &l, &step);
+                off[0] += 1 - step.seconds / replay;
+                price_state(&f.p, &l, &st);
+                price_bound(&f.p, &l, &st, &step);
+                off[1] += 1 - step.seconds / replay;
+                l.vpp = 1, l.recompute = RECOMPUTE_NONE;
+                assert_true(price_least(&f.p, &l, NULL, vpp, 0) <= replay);
+            }
+    assert_true(off[1] < 0.5 * off[0]);
+}
+
 /* Equal stages: the bound is the replay, (m + pp - 1) of them. Unequal ones: it is below. */
 static void bound(void **state)
 {
@@ -310,10 +362,10 @@ static void bound(void **state)
         if (!(s.seconds <= r.seconds * (1 + 1e-12)))
             fail_msg("%s: bound %g above replay %g", layouts[i], s.seconds, r.seconds);
         assert_true(s.seconds >= 0.9 * r.seconds);
-        double least = price_least(&f.p, &l, l.vpp, 0);
+        double least = price_least(&f.p, &l, NULL, l.vpp, 0);
         assert_true(least > 0 && least <= s.seconds);
         l.vpp = 1;
-        assert_true(price_least(&f.p, &l, 64, 0) <= least);
+        assert_true(price_least(&f.p, &l, NULL, 64, 0) <= least);
     }
 }
 
@@ -535,7 +587,7 @@ int main(void)
         cmocka_unit_test(slower_alone),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),
         cmocka_unit_test(senders),      cmocka_unit_test(rooms_by_hand),
-        cmocka_unit_test(terms_add_up), cmocka_unit_test(bound),
+        cmocka_unit_test(terms_add_up), cmocka_unit_test(bound), cmocka_unit_test(bound_of_any),
         cmocka_unit_test(few_batches),
         cmocka_unit_test(faster_is_not_slower), cmocka_unit_test(footprints),
         cmocka_unit_test(fullest),      cmocka_unit_test(special_constants),
