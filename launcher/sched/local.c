@@ -76,6 +76,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/str.h"
+#include "launcher/sched/hosts.h"
 #include "launcher/sched/local_priv.h"
 
 #define LOCK_WAIT_S 30.0
@@ -127,6 +128,26 @@ static int id_of(const char *text, int64_t *out, struct err *err)
     return 0;
 }
 
+/* Checks that the job leaves this machine, which is the only one, among its nodes. Names of other
+ * machines are fine, since the same file may be run on a cluster. */
+static int check_exclude(const struct sched_spec *spec, struct err *err)
+{
+    struct arena arena;
+    const char **names;
+    size_t n = 0;
+    arena_init(&arena, 0);
+    int rc = spec->exclude ? hosts_expand(spec->exclude, &arena, &names, &n, err) : 0;
+    if (rc < 0)
+        err_context(err, "job '%s': resources.exclude", spec->name);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (strcmp(names[i], clock_host()) == 0)
+            rc = err_set(err, ERR_LIMIT,
+                         "job '%s': resources.exclude has '%s', which is this machine, the only "
+                         "one: leave it out", spec->name, names[i]);
+    arena_release(&arena);
+    return rc;
+}
+
 static int check_fits(const struct sched_spec *spec, const struct local_machine *m, struct err *err)
 {
     if (spec->partition && strcmp(spec->partition, PARTITION) != 0)
@@ -144,7 +165,7 @@ static int check_fits(const struct sched_spec *spec, const struct local_machine 
                        "job '%s' asks for %d cores, and this machine has %lld for jobs: ask for "
                        "fewer, or raise REEL_LOCAL_CORES",
                        spec->name, spec->cores_per_node, (long long)m->cores);
-    return 0;
+    return check_exclude(spec, err);
 }
 
 static int after_find(struct local *l, const char *after, int64_t *out, struct err *err)

@@ -58,7 +58,10 @@ static int submit(struct sched *s, const struct sched_spec *spec, char id[SCHED_
 
 static int check(struct sched *s, const struct sched_spec *spec, struct err *err)
 {
-    return slurm_fits(slurm_of(s), spec, err);
+    int rc;
+    if ((rc = slurm_fits(slurm_of(s), spec, err)) < 0)
+        return rc;
+    return slurm_names_check(slurm_of(s), spec, err);
 }
 
 /* ---- polling ---- */

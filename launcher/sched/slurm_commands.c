@@ -287,7 +287,7 @@ static void args_fill(struct args *a, const struct slurm_submit *w)
 {
     const struct sched_spec *s = w->spec;
     arg(a, "sbatch");
-    arg(a, "--parsable");
+    arg(a, w->test_only ? "--test-only" : "--parsable");
     arg(a, "--job-name=%s", s->name);
     arg(a, "--comment=%s", w->comment);
     arg(a, "--chdir=%s", s->cwd);
@@ -355,7 +355,7 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     }
     if (rc < 0)
         goto out;
-    rc = id_read(&text, id, err);
+    rc = w->test_only ? 0 : id_read(&text, id, err);
 out:
     str_release(&text);
     arena_release(&arena);

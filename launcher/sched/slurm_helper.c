@@ -291,6 +291,8 @@ static void submit_write(const struct slurm_submit *w, struct json_out *o)
         put_bytes(o, NULL, *e);
     json_arr_end(o);
     json_put_int(o, "nice", w->nice);
+    if (w->test_only)
+        json_put_bool(o, "test_only", true);
     json_put_bool(o, "requeue", s->requeue);
     json_put_bool(o, "outlives_nodes", s->outlives_nodes);
     json_put_int(o, "nodes", s->nodes);
@@ -319,6 +321,8 @@ static int submit(struct slurm_rpc *r, const struct slurm_submit *w, char id[SCH
     if ((rc = ask(helper_of(r), &text, &doc, err)) < 0)
         goto out;
     const char *got = json_text(doc.root, "id", "");
+    if (w->test_only)
+        goto out;
     if (got[0])
         snprintf(id, SCHED_ID_BYTES, "%s", got);
     else

@@ -103,6 +103,9 @@ struct slurm_submit {
     const char *script;
     const char *const *env; /* the job's environment, complete */
     int nice;
+    /* The controller is only asked whether it would take the job, in place of submitting it: the id
+     * stays as it is. */
+    bool test_only;
 };
 
 enum { SLURM_SLOW_S = 3 }; /* after this many seconds a warning says that the controller has not

@@ -36,6 +36,7 @@
 #include "base/json.h"
 #include "base/lease.h"
 #include "base/str.h"
+#include "launcher/sched/hosts.h"
 #include "launcher/sched/slurm_priv.h"
 
 static const char record_schema[] = "reel.slurm-job/1";
@@ -272,8 +273,9 @@ static int after_of(struct sched_slurm *s, const char *after, const char **out,
     return 0;
 }
 
-static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char id[SCHED_ID_BYTES],
-                  struct err *err)
+/* Submits the job, or with test_only asks whether it would be taken. */
+static int submit(struct sched_slurm *s, const struct sched_spec *wanted, bool test_only,
+                  char id[SCHED_ID_BYTES], struct err *err)
 {
     struct sched_spec copy = *wanted, *spec = &copy;
     char comment[64];
@@ -283,7 +285,7 @@ static int submit(struct sched_slurm *s, const struct sched_spec *wanted, char i
     snprintf(comment, sizeof comment, SLURM_COMMENT "%s", spec->token);
     slurm_script(spec, &script);
     struct slurm_submit what = {spec, comment, script.p, job_env(spec, &arena),
-                                -spec->priority * SLURM_NICE};
+                                -spec->priority * SLURM_NICE, test_only};
     int rc;
     if ((rc = str_check(&script, err)) < 0)
         goto out;
@@ -344,7 +346,7 @@ static int carry_out(struct sched_slurm *s, const struct sched_spec *spec, bool 
     for (int i = 0; i < TRIES; i++) {
         if (open && (rc = look_twice(s, spec, id, err)) != 0)
             return rc < 0 ? rc : 0;
-        rc = submit(s, spec, id, err);
+        rc = submit(s, spec, false, id, err);
         if (rc != ERR_TEMP)
             return rc;
         open = true;
@@ -384,6 +386,60 @@ int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err 
                        "a time limit of %.0f s is asked for and partition %s allows %.0f s",
                        spec->time_limit_s, p->name, p->max_time_s);
     return 0;
+}
+
+/* Tells whether the controller refuses a name that the job gives, or the nodes that it leaves.
+ * Other things it may refuse only now. */
+static bool is_of_names(const char *refusal)
+{
+    static const char *const words[] = {
+        "nvalid node name", "nvalid account", "nvalid qos", "nvalid partition", "nvalid feature",
+        "not permitted to use this partition", "Requested node configuration is not available"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(refusal, words[i]))
+            return true;
+    return false;
+}
+
+/* Adds to the refusal which of the nodes to be excluded the cluster does not have. */
+static void unknown_nodes_add(struct sched_slurm *s, const char *exclude, struct err *err)
+{
+    struct arena arena;
+    struct slurm_net net = {0};
+    struct str unknown = STR_INIT;
+    struct err why = *err;
+    const char **names;
+    size_t n = 0;
+    arena_init(&arena, 0);
+    if (s->rpc->ops->net(s->rpc, true, &arena, &net, NULL) < 0 ||
+        hosts_expand(exclude, &arena, &names, &n, NULL) < 0)
+        n = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < net.n_nodes && !known; k++)
+            known = strcmp(names[i], net.nodes[k].name) == 0;
+        if (!known)
+            str_addf(&unknown, "%s%s", unknown.len ? "," : "", names[i]);
+    }
+    if (unknown.len && !unknown.failed)
+        err_set(err, why.code, "%s (resources.exclude: this cluster has no %s)", why.text,
+                unknown.p);
+    str_release(&unknown);
+    arena_release(&arena);
+}
+
+int slurm_names_check(struct sched_slurm *s, const struct sched_spec *spec, struct err *err)
+{
+    char id[SCHED_ID_BYTES];
+    struct err why = {0};
+    if (!spec->exclude && !spec->account && !spec->qos)
+        return 0;
+    int rc = submit(s, spec, true, id, &why);
+    if ((rc != ERR_INPUT && rc != ERR_LIMIT) || !is_of_names(why.text))
+        return 0;
+    if (spec->exclude)
+        unknown_nodes_add(s, spec->exclude, &why);
+    return err_set(err, rc, "job '%s' would be refused: %s", spec->name, why.text);
 }
 
 static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,

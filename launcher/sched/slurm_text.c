@@ -652,6 +652,7 @@ static const struct {
     {"Invalid directive", ERR_INPUT},
     {"unrecognized option", ERR_INPUT},
     {"Unable to open file", ERR_INPUT},
+    {"Required partition not available", ERR_INPUT},
     {"No partition specified or system default partition", ERR_INPUT},
     {"not permitted to use this partition", ERR_INPUT},
     {"Access/permission denied", ERR_INPUT},

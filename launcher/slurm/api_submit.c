@@ -165,6 +165,14 @@ static void desc_fill(const struct slurm_submit *w, job_desc_msg_t *d)
     }
 }
 
+/* Asks the controller whether it would take the job. slurm.h declares nothing that frees the
+ * answer, of which a launch causes one. */
+static int would_run(job_desc_msg_t *d, struct err *err)
+{
+    will_run_response_msg_t *answer = NULL;
+    return slurm_job_will_run2(d, &answer) == SLURM_SUCCESS ? 0 : api_error("submit", err);
+}
+
 int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct err *err)
 {
     const struct sched_spec *s = what->spec;
@@ -184,6 +192,8 @@ int api_submit(const struct slurm_submit *what, char id[SCHED_ID_BYTES], struct 
         goto out;
     if (!d.std_out || (s->after && !d.dependency) || (s->gpus_per_node > 0 && !d.tres_per_node))
         rc = err_set(err, ERR_NOMEM, "out of memory");
+    else if (what->test_only)
+        rc = would_run(&d, err);
     else if (slurm_submit_batch_job(&d, &answer) != SLURM_SUCCESS)
         rc = api_error("submit", err);
     else if (!answer)

@@ -183,7 +183,7 @@ static int do_act(const struct json_doc *request, struct arena *arena, struct js
 
 struct numbers {
     int64_t nice, nodes, cores, gpus, minutes, signal, lead_s;
-    bool requeue, outlives_nodes;
+    bool requeue, outlives_nodes, test_only;
 };
 #define NUMBER(key, member, low, high) \
     {key, JSON_INT, offsetof(struct numbers, member), .min = (low), .max = (high)}
@@ -197,6 +197,7 @@ static const struct json_field submit_fields[] = {
     NUMBER("signal_lead_s", lead_s, 0, UINT16_MAX),
     {"requeue", JSON_BOOL, offsetof(struct numbers, requeue)},
     {"outlives_nodes", JSON_BOOL, offsetof(struct numbers, outlives_nodes), .optional = true},
+    {"test_only", JSON_BOOL, offsetof(struct numbers, test_only), .optional = true},
     {"op", JSON_ANY},
     {"name", JSON_ANY},
     {"comment", JSON_ANY},
@@ -269,11 +270,12 @@ static int do_submit(const struct json_doc *request, struct arena *arena, struct
     spec.signal = (int)n.signal;
     spec.signal_lead_s = (double)n.lead_s;
     what.nice = (int)n.nice;
+    what.test_only = n.test_only;
     if (!spec.name || !what.comment)
         return err_set(err, ERR_INPUT, "request: 'name' or 'comment' is no text");
     if ((rc = api_submit(&what, id, err)) < 0)
         return rc;
-    json_put_text(o, "id", id);
+    json_put_text(o, "id", what.test_only ? "" : id);
     return 0;
 }
 

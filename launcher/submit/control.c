@@ -435,8 +435,8 @@ static int list_add(struct run *run, const char *nodes, struct err *err)
 }
 
 /* Adds the nodes to the change that waits for the next attempt. */
-static int next_exclude(const struct launch *l, struct next *next, const char *nodes,
-                        struct err *err)
+static int next_exclude(const struct launch *l, struct sched *s, struct next *next,
+                        const char *nodes, struct err *err)
 {
     struct str changes = STR_INIT;
     char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
@@ -444,6 +444,8 @@ static int next_exclude(const struct launch *l, struct next *next, const char *n
     str_add(&changes, text ? text : "[]");
     free(text);
     if ((rc = list_add(&next->run, nodes, err)) < 0)
+        goto out;
+    if ((rc = launch_check(l, s, &next->run, NULL, err)) < 0)
         goto out;
     if ((rc = str_check(&changes, err)) < 0)
         goto out;
@@ -455,8 +457,8 @@ out:
 
 /* Excludes the nodes from every later submission. No other process reads run.json now: no job
  * lives, and this process holds the submitters' lock. */
-static int exclude_add(const struct launch *l, const struct run_state *state, const char *nodes,
-                       struct err *err)
+static int exclude_add(const struct launch *l, struct sched *s, const struct run_state *state,
+                       const char *nodes, struct err *err)
 {
     char path[LIMIT_PATH_BYTES + 32];
     struct next next = {0};
@@ -472,8 +474,9 @@ static int exclude_add(const struct launch *l, const struct run_state *state, co
     if (rc < 0)
         return rc;
     if (next.waits)
-        rc = next_exclude(l, &next, nodes, err);
-    else if ((rc = list_add(&next.run, nodes, err)) == 0)
+        rc = next_exclude(l, s, &next, nodes, err);
+    else if ((rc = list_add(&next.run, nodes, err)) == 0 &&
+             (rc = launch_check(l, s, &next.run, NULL, err)) == 0)
         rc = run_save(&next.run, path, err);
     next_release(&next);
     return rc;
@@ -487,7 +490,7 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
         return rc;
     if ((rc = still_check(l, s, state, err)) < 0)
         return rc;
-    if (how->exclude && (rc = exclude_add(l, state, how->exclude, err)) < 0)
+    if (how->exclude && (rc = exclude_add(l, s, state, how->exclude, err)) < 0)
         return rc;
     return wish_put(l, state, EVENT_NAME(retry_requested), how, err);
 }
