@@ -15,7 +15,7 @@ const struct opt_cmd cmd_agent = {
 
 int cmd_agent_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
-    struct agent_conf conf = {opt_text(v, "run-dir"), env->home, env->bin_dir};
+    struct agent_conf conf = {opt_text(v, "run-dir"), env->home, env->bin_dir, NULL};
     int exit_code = 5;
     if (!file_exists(conf.run_dir))
         return err_set(err, ERR_ENV,

@@ -237,15 +237,15 @@ int cmd_wrap_run(const struct opt_values *v, struct cmd_env *env, struct err *er
     wrap_init(&w);
     if ((rc = wrap_make(v, job_id, &w, err)) < 0)
         goto out;
-    rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, unnamed, &l, err);
-out:
-    wrap_release(&w);
-    if (rc < 0)
-        return rc;
-    struct agent_conf conf = {l.run_dir, env->home, env->bin_dir};
+    if ((rc = wrapped_open(env->home, env->bin_dir, &w, job_id, !first, unnamed, &l, err)) < 0)
+        goto out;
+    struct agent_conf conf = {l.run_dir, env->home, env->bin_dir, w.argv};
     if ((rc = guard_run(&conf, &exit_code, err)) < 0)
-        return rc;
+        goto out;
     if (exit_code == WRAP_AGAIN && !job)
         again_say(env, &l);
-    return cmd_agent_status(exit_code);
+    rc = cmd_agent_status(exit_code);
+out:
+    wrap_release(&w);
+    return rc;
 }

@@ -561,6 +561,15 @@ static void note_leave(const struct agent *a)
         job_note_leave(a->duty.sched->ops->kind, a->conf->home, a->duty.self.id, a->state->run);
 }
 
+/* Takes the command of a wrapped run as its owner gave it, rather than as it is stored. */
+static int command_take(struct agent *a, struct err *err)
+{
+    if (!a->conf->argv)
+        return wrap_command_check(&a->duty.wrap, err);
+    a->duty.wrap.argv = a->conf->argv;
+    return 0;
+}
+
 /* Opens the signals, settings and fold of the run, and takes the run's lock. */
 static int agent_open(struct agent *a, struct err *err)
 {
@@ -568,6 +577,8 @@ static int agent_open(struct agent *a, struct err *err)
     if ((rc = signals_take(a, err)) < 0)
         return rc;
     if ((rc = duty_load(&a->duty, a->conf->run_dir, a->conf->home, err)) < 0)
+        return rc;
+    if ((rc = command_take(a, err)) < 0)
         return rc;
     a->attempt.sched = a->duty.sched;
     a->duty.teller = &a->attempt;

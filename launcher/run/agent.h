@@ -36,6 +36,9 @@ struct agent_conf {
     const char *run_dir; /* absolute; run.json, plan.json, events/, claims/, logs/ */
     const char *home;    /* REEL_HOME, for the scheduler */
     const char *bin_dir; /* the folder of reel-train */
+    /* A wrapped command with its secrets, which the run's folder does not have; NULL: it has
+     * none. */
+    const char *const *argv;
 };
 
 /* Runs one attempt to its end. *exit_code is 0 if the run is done (or was before), or if this job

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/secret.h"
 #include "base/str.h"
 
 static const char *const inherited_names[] = {"PATH", "HOME", "USER",   "LOGNAME",         "SHELL",
@@ -20,9 +21,18 @@ static size_t name_length(const char *assignment)
     return eq ? (size_t)(eq - assignment) : strlen(assignment);
 }
 
+/* Tells whether a variable may be a secret. Inherited, it would stand in files of the local
+ * scheduler: SLURM_JWT. */
+static int is_secret(const char *assignment, size_t n)
+{
+    return secret_is_name(assignment, n) && !str_starts(assignment, "REEL_");
+}
+
 static int is_inherited(const char *assignment)
 {
     size_t n = name_length(assignment);
+    if (is_secret(assignment, n))
+        return 0;
     for (int i = 0; inherited_names[i]; i++)
         if (strlen(inherited_names[i]) == n && memcmp(assignment, inherited_names[i], n) == 0)
             return 1;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/num.h"
+#include "base/secret.h"
 
 #define SCHEMA "reel.wrap/1"
 
@@ -132,6 +133,29 @@ static void budget_format(const struct run_budget *b, struct json_out *o)
     json_put_num(o, "hang_s", b->hang_s);
 }
 
+/* Writes the command without what may be secrets in it. */
+static void argv_format(const char *const *argv, struct json_out *o)
+{
+    for (const char *const *a = argv; *a; a++) {
+        struct str word = STR_INIT;
+        secret_hide(*a, a > argv ? a[-1] : NULL, &word);
+        json_put_text(o, NULL, word.len ? word.p : "");
+        o->s->failed |= word.failed;
+        str_release(&word);
+    }
+}
+
+int wrap_command_check(const struct wrap *w, struct err *err)
+{
+    for (const char *const *a = w->argv; a && *a; a++)
+        if (strstr(*a, SECRET_HIDDEN))
+            return err_set(err, ERR_INPUT,
+                           "the command of run '%s' has what may be a secret, which wrap.json does "
+                           "not hold: start it by its 'reel wrap' command",
+                           w->name);
+    return 0;
+}
+
 static void wrap_format(const struct wrap *w, struct str *text)
 {
     struct json_out o;
@@ -140,8 +164,7 @@ static void wrap_format(const struct wrap *w, struct str *text)
     json_put_text(&o, "schema", SCHEMA);
     json_put_text(&o, "name", w->name);
     json_arr_begin(&o, "argv");
-    for (const char *const *a = w->argv; *a; a++)
-        json_put_text(&o, NULL, *a);
+    argv_format(w->argv, &o);
     json_arr_end(&o);
     json_put_text(&o, "cwd", w->cwd);
     json_put_int(&o, "notice", w->notice);
@@ -177,7 +200,8 @@ int wrap_save(const struct wrap *w, const char *run_dir, struct err *err)
     bool same = file_read(path, (int64_t)text.len, &old, NULL) == 0 && old.len == text.len &&
                 memcmp(old.p, text.p, text.len) == 0;
     if (!same) /* a requeued job needs no disk space for a file that exists already */
-        rc = file_publish_private(path, text.p, text.len, err); /* arguments may hold secrets */
+        rc = file_publish_private(path, text.p, text.len, err); /* a secret may have passed for
+                                                                 * none */
 out:
     str_release(&old);
     str_release(&text);

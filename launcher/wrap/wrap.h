@@ -37,7 +37,7 @@ enum { WRAP_AGAIN = 75 };
 
 struct wrap {
     char name[LIMIT_NAME_BYTES];
-    const char *const *argv;  /* NULL-terminated */
+    const char *const *argv;  /* NULL-terminated; without its secrets if it was loaded */
     const char *cwd;
     int64_t notice;           /* signal that asks it to save and stop; 0: it gets none */
     const char *step_pattern; /* how it prints its steps: a pattern, see step_lines.h, */
@@ -61,7 +61,11 @@ void wrap_init(struct wrap *w);
 void wrap_release(struct wrap *w); /* safe on a zeroed struct */
 bool wrap_is(const char *run_dir); /* tells whether this run is a wrapped one */
 int wrap_load(const char *run_dir, struct wrap *out, struct err *err);
-int wrap_save(const struct wrap *w, const char *run_dir, struct err *err); /* atomic */
+/* Writes the file, atomically. What may be a secret in the command (base/secret.h) is not in it:
+ * whoever runs the command has it from its own arguments (agent_conf). */
+int wrap_save(const struct wrap *w, const char *run_dir, struct err *err);
+/* Checks that the command, as it was loaded, lacks nothing. */
+int wrap_command_check(const struct wrap *w, struct err *err);
 
 /* Returns the modification time of the newest entry of the checkpoint folder, UTC s; 0: there is
  * none. */
