@@ -56,7 +56,7 @@ static enum hearing caught(pid_t pid, const char *status, int signo)
         return DEAF;
     if (all && s.may_trap)
         return UNSURE;
-    return s.read && !s.waits ? DEFERS : HANDLES;
+    return !s.read ? HANDLES : s.waits ? FORWARDS : DEFERS;
 }
 
 /* Looks once whether the process would handle the signal. *ticks is its processor time at the last
@@ -162,4 +162,17 @@ bool is_shell(pid_t pid)
         if (strcmp(slash + 1, *name) == 0)
             return true;
     return false;
+}
+
+static bool ignores(pid_t pid, int signo)
+{
+    struct str status = STR_INIT;
+    bool is = !proc_read(pid, "status", &status) || is_in_mask(status.p, "\nSigIgn:", signo);
+    str_release(&status);
+    return is;
+}
+
+bool is_in_front(pid_t shell, pid_t child)
+{
+    return !ignores(shell, SIGINT) && !ignores(child, SIGINT) && getpgid(shell) == getpgid(child);
 }

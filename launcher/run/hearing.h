@@ -6,13 +6,16 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum hearing { DEAF, HANDLES, DEFERS, UNSURE, OPAQUE, HOLDS_BACK, STANDS_STILL, GONE };
+enum hearing {
+    DEAF, HANDLES, DEFERS, FORWARDS, UNSURE, OPAQUE, HOLDS_BACK, STANDS_STILL, GONE
+};
 
 /* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
  * another thread, signalfd); else DEAF or GONE. Of a shell the script is read: DEFERS if it has a
- * trap and no `wait`, so that the trap runs when a command ends; UNSURE if it may have a trap,
- * OPAQUE if nothing says so, and in both cases it may end by the signal instead. Takes up to 0.3 s
- * for one that blocks it. */
+ * trap and no `wait`, so that the trap runs when a command ends; FORWARDS if it has a trap and a
+ * `wait`, which the signal interrupts, unless a command runs in front; UNSURE if it may have a
+ * trap, OPAQUE if nothing says so, and in both cases it may end by the signal instead. Takes up to
+ * 0.3 s for one that blocks it. */
 enum hearing hearing_of(pid_t pid, int signo);
 
 /* Tells whether the process's program has one of these names, each with a newline behind it; NULL
@@ -33,5 +36,12 @@ bool is_tracker(pid_t pid);
 
 /* Tells whether this process is a shell; one that runs a script has the script's name. */
 bool is_shell(pid_t pid);
+
+/* Tells whether the shell runs this child of it in front, so that it waits for the child's end
+ * whatever traps it has. A shell without job control lets what it starts in the background ignore
+ * SIGINT (POSIX, Shell Command Language, 2.11), and one with it gives that a process group of its
+ * own. Returns false where the shell itself ignores SIGINT, since then it does not
+ * show. */
+bool is_in_front(pid_t shell, pid_t child);
 
 #endif

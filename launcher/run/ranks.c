@@ -32,12 +32,20 @@ static bool is_above(const struct rank_process *list, size_t n, pid_t above,
     return p && p->parent == above;
 }
 
+/* Tells whether this process handles the signal, be it when its present command has ended, or
+ * passes it on. */
+static bool handles(pid_t pid, int signo)
+{
+    enum hearing hearing = hearing_of(pid, signo);
+    return hearing == HANDLES || hearing == FORWARDS || hearing == DEFERS;
+}
+
 /* Tells whether a process below this one handles the signal, whatever shells do. */
 static bool hears_below(const struct rank_process *list, size_t n, pid_t pid, int signo)
 {
     for (size_t i = 0; i < n; i++)
         if (is_above(list, n, pid, &list[i]) && !is_starter(list[i].pid) &&
-            hearing_of(list[i].pid, signo) == HANDLES)
+            handles(list[i].pid, signo))
             return true;
     return false;
 }
@@ -59,8 +67,9 @@ static double age_of(int64_t start) /* in clock ticks since boot, as clock_mono_
 { return clock_mono_s() - (double)start / (double)sysconf(_SC_CLK_TCK); }
 
 /* Tells whether a shell, which runs its traps between commands, waits for a command that lasts. In
- * a loop it sleeps, or starts one command after the other. */
-static bool is_kept(const struct rank_process *list, size_t n, pid_t pid, int signo)
+ * a loop it sleeps, or starts one command after the other. waits: it has a `wait`, so that it is
+ * kept only by what it runs in front. */
+static bool is_kept(const struct rank_process *list, size_t n, pid_t pid, bool waits, int signo)
 {
     static const char *const sleeps[] = {"sleep\n", NULL};
     bool kept = true;
@@ -69,9 +78,10 @@ static bool is_kept(const struct rank_process *list, size_t n, pid_t pid, int si
             clock_sleep_s(LOOKS_APART_S);
         struct proc_id last = last_child(pid);
         bool lasts = last.pid && age_of(last.start) >= LASTS_S,
-             hears = last.pid && (hearing_of((pid_t)last.pid, signo) == HANDLES ||
+             hears = last.pid && (handles((pid_t)last.pid, signo) ||
                                   hears_below(list, n, (pid_t)last.pid, signo));
-        kept = (lasts || hears) && !is_program((pid_t)last.pid, sleeps);
+        kept = (lasts || hears) && !is_program((pid_t)last.pid, sleeps) &&
+               (!waits || is_in_front(pid, (pid_t)last.pid));
     }
     return kept;
 }
@@ -82,11 +92,11 @@ static enum hearing hearing_in(const struct rank_process *list, size_t n,
                                const struct rank_process *p, int signo)
 {
     enum hearing hearing = hearing_of(p->pid, signo);
-    if (hearing != UNSURE && hearing != OPAQUE && hearing != DEFERS)
+    if (hearing != UNSURE && hearing != OPAQUE && hearing != DEFERS && hearing != FORWARDS)
         return hearing;
     bool below = hears_below(list, n, p->pid, signo);
-    if (hearing == DEFERS)
-        return below && is_kept(list, n, p->pid, signo) ? DEAF : HANDLES;
+    if (hearing == DEFERS || hearing == FORWARDS)
+        return below && is_kept(list, n, p->pid, hearing == FORWARDS, signo) ? DEAF : HANDLES;
     return below || (hearing == OPAQUE && age_of(p->start) < OPAQUE_S) ? DEAF : HANDLES;
 }
 
