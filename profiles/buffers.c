@@ -495,7 +495,7 @@ void buffers_dit_totals(const struct buffer_spec *spec, struct buffer_totals *ou
         int64_t copy, n = t->copies >= LAYER ? t->has : t->has > 0;
         if (n > 0)
             *sum += buffer_copy_bytes(t->rows, t->cols, dtype_of(spec, t), &copy)
-                        ? (double)(n * copy)
+                        ? (double)n * (double)copy
                         : BUFFER_TOO_MANY_BYTES;
     }
 }
