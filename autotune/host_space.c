@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "autotune/memory.h"
+#include "base/num.h"
 
 struct host_space {
     struct host_space_spec spec;
@@ -43,6 +44,7 @@ struct host_space *host_space_new(const struct host_space_spec *spec, struct err
         return NULL;
     }
     h->spec = *spec;
+    h->spec.space.closed = true;
     if (space_open(h, err) < 0) {
         host_space_free(h);
         return NULL;
@@ -63,8 +65,11 @@ struct host *host_space_host(struct host_space *h) { return &h->host; }
 
 /* ---- memory ---- */
 
-static int fits(const struct host_space *h, const struct layout *l, struct memory_kept *kept,
-                double *bytes, bool *out, struct err *err)
+/* Holds the bytes of a layout's fullest rank, and the probability that they fit. */
+struct sized { double bytes, chance; };
+
+static int size(const struct host_space *h, const struct layout *l, struct memory_kept *kept,
+                struct sized *out, struct err *err)
 {
     static const struct memory_learned nothing;
     struct memory_bytes b;
@@ -72,10 +77,96 @@ static int fits(const struct host_space *h, const struct layout *l, struct memor
     if (rc < 0)
         return rc;
     double limit = h->spec.memory_bytes / (double)layout_world(l);
-    *bytes = b.total;
-    *out = h->spec.memory_bytes <= 0 || memory_fits(&nothing, b.total, limit) >= h->spec.min_fit;
+    out->bytes = b.total;
+    out->chance = h->spec.memory_bytes <= 0 ? 1 : memory_fits(&nothing, b.total, limit);
     return 0;
 }
+
+static bool may_fit(const struct host_space *h, const struct sized *s)
+{ return s->chance >= h->spec.min_fit; }
+
+/* Says whether nothing that recomputes more is worth a look. */
+static bool surely_fits(const struct host_space *h, const struct sized *s)
+{ return s->chance >= 1 - h->spec.min_fit; }
+
+/* ---- recomputation ---- */
+
+/* Is called for each layout that is sized. */
+struct visitor {
+    int (*visit)(void *ctx, const struct layout *l, const struct sized *size, struct err *err);
+    void *ctx;
+    struct memory_kept *kept;
+};
+
+static int size_and_visit(const struct host_space *h, const struct layout *l,
+                          const struct visitor *v, struct sized *out, struct err *err)
+{
+    int rc;
+    if ((rc = size(h, l, v->kept, out, err)) < 0)
+        return rc;
+    return v->visit(v->ctx, l, out, err);
+}
+
+/* Finds the fewest layers of a virtual stage, of `all`, that must be recomputed fully so that the
+ * layout may fit; 0: none is enough. */
+static int fewest_find(const struct host_space *h, struct layout l, int64_t all,
+                       const struct visitor *v, int64_t *out, struct err *err)
+{
+    int64_t low = 0, high = all;
+    struct sized s;
+    int rc;
+    l.recompute_layers = 0;
+    if ((rc = size_and_visit(h, &l, v, &s, err)) < 0)
+        return rc;
+    for (*out = 0; may_fit(h, &s) && high - low > 1;) {
+        struct sized some;
+        l.recompute_layers = (low + high) / 2;
+        if ((rc = size(h, &l, v->kept, &some, err)) < 0)
+            return rc;
+        *(may_fit(h, &some) ? &high : &low) = l.recompute_layers;
+    }
+    *out = may_fit(h, &s) ? high : 0;
+    return 0;
+}
+
+/* Visits full recomputation of the fewest layers with which the layout may fit, and of more, up to
+ * the first number with which it surely does. All layers are visited in any case. */
+static int full_visit(const struct host_space *h, struct layout l, const struct visitor *v,
+                      struct err *err)
+{
+    int64_t all = num_ceil_div(h->spec.space.model->layers, l.pp * l.vpp), first;
+    struct sized s = {0, 0};
+    int rc;
+    l.recompute = RECOMPUTE_FULL;
+    if ((rc = fewest_find(h, l, all, v, &first, err)) < 0)
+        return rc;
+    for (l.recompute_layers = first;
+         first && l.recompute_layers < all && !surely_fits(h, &s); l.recompute_layers++)
+        if ((rc = size_and_visit(h, &l, v, &s, err)) < 0)
+            return rc;
+    return 0;
+}
+
+/* Visits the layouts that differ from `bare`, which recomputes nothing, in recomputation alone, and
+ * that no other one of them dominates. More recomputation takes longer; so it is looked at only
+ * where less of it may not fit. */
+static int recomputed_visit(const struct host_space *h, const struct layout *bare,
+                            const struct visitor *v, struct err *err)
+{
+    struct layout l = *bare;
+    struct sized s;
+    int rc;
+    if ((rc = size_and_visit(h, &l, v, &s, err)) < 0)
+        return rc;
+    if (surely_fits(h, &s))
+        return 0;
+    l.recompute = RECOMPUTE_SELECTIVE;
+    if ((rc = size_and_visit(h, &l, v, &s, err)) < 0)
+        return rc;
+    return full_visit(h, l, v, err);
+}
+
+/* ---- survey ---- */
 
 struct survey {
     const struct host_space *h;
@@ -84,22 +175,27 @@ struct survey {
     struct host_space_survey out;
 };
 
-static int layout_size(void *ctx, const struct layout *l, struct err *err)
+static int layout_survey(void *ctx, const struct layout *l, const struct sized *size,
+                         struct err *err)
 {
     struct survey *s = ctx;
-    double bytes;
-    bool may_fit;
-    int rc = fits(s->h, l, &s->kept, &bytes, &may_fit, err);
-    if (rc < 0)
-        return rc;
-    s->out.fit += may_fit;
-    if (bytes * (double)layout_world(l) < s->least_bytes) {
-        s->least_bytes = bytes * (double)layout_world(l);
-        s->out.nearest = *l, s->out.nearest_bytes = bytes;
+    (void)err;
+    s->out.looked++;
+    s->out.fit += may_fit(s->h, size);
+    if (size->bytes * (double)layout_world(l) < s->least_bytes) {
+        s->least_bytes = size->bytes * (double)layout_world(l);
+        s->out.nearest = *l, s->out.nearest_bytes = size->bytes;
     }
-    s->out.baseline = s->out.baseline ||
-                      (s->h->spec.baseline && layout_equal(s->h->spec.baseline, l));
     return 0;
+}
+
+static int bare_survey(void *ctx, const struct layout *l, struct err *err)
+{
+    struct survey *s = ctx;
+    const struct visitor v = {layout_survey, s, &s->kept};
+    struct sized size;
+    return s->h->spec.space.only ? size_and_visit(s->h, l, &v, &size, err)
+                                 : recomputed_visit(s->h, l, &v, err);
 }
 
 int host_space_survey(const struct host_space *h, struct space *counts,
@@ -108,7 +204,8 @@ int host_space_survey(const struct host_space *h, struct space *counts,
     struct survey survey = {.h = h, .least_bytes = INFINITY};
     struct space s = {0};
     int rc;
-    if ((rc = space_walk(&h->spec.space, layout_size, &survey, &s, err)) < 0)
+    survey.out.baseline = h->spec.baseline && space_has(&h->spec.space, h->spec.baseline);
+    if ((rc = space_walk(&h->spec.space, bare_survey, &survey, &s, err)) < 0)
         goto out;
     if (s.legal == 0 && (rc = space_check(&h->spec.space, &s, err)) < 0)
         goto out;
@@ -121,14 +218,23 @@ out:
 
 /* ---- the best few ---- */
 
-/* Holds a layout of the walk, its seconds, and its ordinal in the walk. */
-struct met { struct layout layout; double seconds; int64_t at; };
-/* Is a heap of the fastest layouts so far, the slowest of them at the top. Of two equally fast
- * layouts, the one that was met first stays. */
+struct met { struct layout layout; double seconds; };
+/* Is a heap of the fastest layouts so far, the slowest of them at the top. */
 struct best { struct met *items; size_t n, room; };
 
+/* Orders layouts by their number of ranks, then by their fields. */
+static int by_ranks(const void *a, const void *b)
+{
+    const struct layout *x = a, *y = b;
+    int64_t m = layout_world(x), n = layout_world(y);
+    return m != n ? (m > n) - (m < n) : layout_compare(x, y);
+}
+
 static bool slower(const struct met *a, const struct met *b)
-{ return a->seconds != b->seconds ? a->seconds > b->seconds : a->at > b->at; }
+{
+    return a->seconds != b->seconds ? a->seconds > b->seconds
+                                    : by_ranks(&a->layout, &b->layout) > 0;
+}
 
 /* Returns the time that a further layout must beat. */
 static double best_limit(const struct best *b)
@@ -166,18 +272,17 @@ static void best_put(struct best *b, const struct met *m)
 
 /* ---- listing ---- */
 
-/* Holds what the layouts of one grid and micro-batch size share. */
-struct parts { int64_t mbs; struct work work; struct price price; };
+/* Holds what the layouts of one grid and micro-batch size share, and the gathers of zero 3 with
+ * `vpp` virtual stages. */
+struct parts { int64_t mbs, vpp; struct work work; struct price price; };
 
 struct listing {
     const struct host_space *h;
-    const struct layout *always; /* sorted */
-    size_t n_always;
     struct layout now;           /* the layout that was met last */
+    const struct parts *now_parts;
     struct memory_kept kept;
-    int64_t at;                  /* the number of layouts met so far */
     struct best best, of_degrees;
-    struct met *picked; /* the fastest of finished numbers of ranks and degrees, and `always` */
+    struct met *picked; /* the fastest of finished numbers of ranks and degrees */
     size_t n_picked, room;
     struct parts **parts;        /* n_parts of the present grid, with room for parts_room */
     size_t n_parts, parts_room;
@@ -246,41 +351,37 @@ static int parts_find(struct listing *s, const struct layout *l, const struct pa
         return rc;
     struct parts *p = s->parts[i];
     if (i == s->n_parts) {
-        p->mbs = l->mbs;
+        p->mbs = l->mbs, p->vpp = l->vpp;
         host_parts(&s->h->host, l, &p->work, &p->price);
         s->n_parts++;
     }
+    if (l->zero == 3 && p->vpp != l->vpp)
+        price_gathers(&p->price, l->vpp), p->vpp = l->vpp;
     *out = p;
     return 0;
 }
 
-static int by_fields(const void *a, const void *b) { return layout_compare(a, b); }
-
-/* Adds a layout to each list of the fastest if it fits and is faster than the slowest one there. A
- * layout of `always` is picked in any case. */
-static int layout_meet(void *ctx, const struct layout *l, struct err *err)
+/* Says whether a layout cannot be among the fastest by the bound of its step. */
+static bool too_slow(const struct listing *s, const struct layout *l)
 {
     static const double ROUNDING = 1 - 1e-9;
-    struct listing *s = ctx;
-    struct met met = {*l, 0, s->at++};
-    const struct parts *p;
     struct price_step step;
-    double bytes;
-    bool may_fit;
+    price_step(&s->now_parts->price, l, &step);
+    return step.seconds * ROUNDING >= fmax(best_limit(&s->best), best_limit(&s->of_degrees));
+}
+
+/* Adds a layout to each list of the fastest if it may fit and is faster than the slowest one
+ * there. */
+static int layout_list(void *ctx, const struct layout *l, const struct sized *size,
+                       struct err *err)
+{
+    struct listing *s = ctx;
+    struct met met = {*l, 0};
+    struct price_step step;
     int rc;
-    if ((rc = change_take(s, l, err)) < 0)
-        return rc;
-    if (bsearch(l, s->always, s->n_always, sizeof *l, by_fields) &&
-        (rc = picked_add(s, &met, 1, err)) < 0)
-        return rc;
-    if ((rc = parts_find(s, l, &p, err)) < 0)
-        return rc;
-    price_step(&p->price, l, &step);
-    if (step.seconds * ROUNDING >= fmax(best_limit(&s->best), best_limit(&s->of_degrees)))
+    if (!may_fit(s->h, size) || too_slow(s, l))
         return 0;
-    if ((rc = fits(s->h, l, &s->kept, &bytes, &may_fit, err)) < 0 || !may_fit)
-        return rc;
-    if ((rc = price_replay(&p->price, l, &step, err)) < 0)
+    if ((rc = price_replay(&s->now_parts->price, l, &step, err)) < 0)
         return rc;
     met.seconds = step.seconds;
     best_put(&s->best, &met);
@@ -288,32 +389,36 @@ static int layout_meet(void *ctx, const struct layout *l, struct err *err)
     return 0;
 }
 
-static int by_at(const void *a, const void *b)
+/* Lists the layouts that differ from `l` in recomputation alone. None of them is faster than l,
+ * which recomputes nothing. */
+static int bare_list(void *ctx, const struct layout *l, struct err *err)
 {
-    const struct met *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
+    struct listing *s = ctx;
+    const struct visitor v = {layout_list, s, &s->kept};
+    int rc;
+    if ((rc = change_take(s, l, err)) < 0)
+        return rc;
+    if ((rc = parts_find(s, l, &s->now_parts, err)) < 0)
+        return rc;
+    return too_slow(s, l) ? 0 : recomputed_visit(s->h, l, &v, err);
 }
 
-/* Makes the picked layouts the items of the space, in the order in which they were met, each of
- * them once. */
+/* Makes the picked layouts the items of the space, sorted, each of them once. */
 static int items_take(struct listing *s, struct space *out, struct err *err)
 {
     if (s->n_picked > 0)
-        qsort(s->picked, s->n_picked, sizeof *s->picked, by_at);
+        qsort(s->picked, s->n_picked, sizeof *s->picked, by_ranks); /* the layout comes first */
     out->room = s->n_picked + 1;
     if (!(out->items = malloc(out->room * sizeof *out->items)))
         return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", out->room);
     for (size_t i = 0; i < s->n_picked; i++)
-        if (i == 0 || s->picked[i].at != s->picked[i - 1].at)
+        if (i == 0 || !layout_equal(&s->picked[i].layout, &s->picked[i - 1].layout))
             out->items[out->n++] = s->picked[i].layout;
     return 0;
 }
 
-static int listing_open(struct listing *s, struct layout *always, size_t n, struct err *err)
+static int listing_open(struct listing *s, struct err *err)
 {
-    if (n > 0)
-        qsort(always, n, sizeof *always, by_fields);
-    s->always = always, s->n_always = n;
     const struct host_space_spec *spec = &s->h->spec;
     s->best.room = spec->best ? spec->best : HOST_SPACE_BEST;
     s->of_degrees.room = spec->of_degrees ? spec->of_degrees : HOST_SPACE_OF_DEGREES;
@@ -334,10 +439,27 @@ static void listing_close(struct listing *s)
     free(s->of_degrees.items);
 }
 
-static int list_into(struct listing *s, struct space *out, struct err *err)
+/* Picks those of the n layouts that are legal. */
+static int always_pick(struct listing *s, const struct layout *always, size_t n, struct err *err)
 {
     int rc;
-    if ((rc = space_walk(&s->h->spec.space, layout_meet, s, out, err)) < 0)
+    for (size_t i = 0; i < n; i++) {
+        const struct met met = {always[i], 0};
+        if (space_has(&s->h->spec.space, &always[i]) && (rc = picked_add(s, &met, 1, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int list_into(struct listing *s, const struct layout *always, size_t n, struct space *out,
+                     struct err *err)
+{
+    int rc;
+    if ((rc = listing_open(s, err)) < 0)
+        return rc;
+    if ((rc = always_pick(s, always, n, err)) < 0)
+        return rc;
+    if ((rc = space_walk(&s->h->spec.space, bare_list, s, out, err)) < 0)
         return rc;
     if ((rc = best_close(s, &s->of_degrees, err)) < 0)
         return rc;
@@ -351,21 +473,14 @@ static int list(const void *target, const struct layout *always, size_t n, struc
 {
     struct listing s = {.h = target};
     struct space space = {0};
-    struct layout *sorted = malloc((n + 1) * sizeof *sorted);
     int rc;
-    if (!sorted)
-        return err_set(err, ERR_NOMEM, "out of memory for %zu layouts", n);
-    memcpy(sorted, always, n * sizeof *sorted);
-    if ((rc = listing_open(&s, sorted, n, err)) < 0)
-        goto out;
-    if ((rc = list_into(&s, &space, err)) < 0)
+    if ((rc = list_into(&s, always, n, &space, err)) < 0)
         goto out;
     *out = space;
     space = (struct space){0}; /* the caller owns it now */
 out:
     space_release(&space);
     listing_close(&s);
-    free(sorted);
     return rc;
 }
 

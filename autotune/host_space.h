@@ -1,11 +1,13 @@
 /* host_space: lists and predicts the layouts of a search on this machine. It implements target.h.
  *
- * It walks the layouts of profiles/space one after the other and keeps only the fastest. Parts are
- * priced once for a grid and micro-batch size. Layouts that cannot be among the fastest by the
- * bound of price_step() are passed over, and the others are replayed. When a search learns that
- * one kind of work is slower than predicted, layouts with other degrees of parallelism become the
- * best. So the fastest few of each (tp, cp, pp, dp) are kept too, besides the fastest for each
- * number of ranks.
+ * It walks the closed space of profiles/space and keeps only the fastest layouts. Parts are priced
+ * once for a grid and micro-batch size. Layouts that cannot be among the fastest by the bound of
+ * price_step() are passed over. Of the others those are sized and replayed that recompute no more
+ * than they must: nothing, if that surely fits; else also selective recomputation, and full
+ * recomputation of the fewest layers that may fit, and of more until they surely fit. When a
+ * search learns that one kind of work is slower than predicted, layouts with other degrees of
+ * parallelism become the best. So the fastest few of each (tp, cp, pp, dp) are kept too, besides
+ * the fastest for each number of ranks.
  *
  *     struct host_space *h = host_space_new(&spec, err);
  *     host_space_survey(h, &counts, &survey, err);   // before the probe: counts those that may fit
@@ -37,7 +39,8 @@ struct host_space_spec {
 struct host_space;
 /* Sums up all legal layouts. */
 struct host_space_survey {
-    int64_t fit;             /* how many may fit */
+    int64_t looked;          /* how many were sized: the others recompute more than they must */
+    int64_t fit;             /* how many of these may fit */
     struct layout nearest;   /* the one whose ranks together need the fewest bytes */
     double nearest_bytes;    /* of a rank of it */
     bool baseline;           /* the caller's baseline is among the legal ones */
@@ -45,7 +48,8 @@ struct host_space_survey {
 struct host_space *host_space_new(const struct host_space_spec *spec, struct err *err);
 void host_space_free(struct host_space *h); /* NULL is fine */
 struct host *host_space_host(struct host_space *h);
-/* Counts the layouts and sizes each, from memory plans, without a probe. *counts has no items.
+/* Counts the layouts and sizes those that recompute no more than they must, from memory plans,
+ * without a probe. *counts has no items.
  * Returns ERR_NO, and names the rule that excluded the most, if no layout can run. */
 int host_space_survey(const struct host_space *h, struct space *counts,
                       struct host_space_survey *out, struct err *err);

@@ -130,8 +130,9 @@ static int items_predict(struct tune *t, struct err *err)
 static int baseline_refuse(int64_t layouts, struct err *err)
 {
     return err_set(err, ERR_INPUT,
-                   "--default is none of the %lld layouts that are looked at: give one that "
-                   "'reel-train layouts' lists for these numbers of ranks", (long long)layouts);
+                   "--default is none of the %lld layouts that can run: give one that "
+                   "'reel-train layouts --all' lists for these numbers of ranks",
+                   (long long)layouts);
 }
 
 /* Begins the search over the predicted items. */
@@ -225,7 +226,7 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
 static int described_fit(struct tune *t, struct err *err)
 {
     double least = INFINITY;
-    t->n_fit = 0;
+    t->n_looked = (int64_t)t->space.n, t->n_fit = 0;
     for (size_t i = 0; i < t->space.n; i++) {
         const struct search_item *item = &t->items[i];
         double share = item->planned_bytes / rank_limit(t, &item->layout);
@@ -250,7 +251,8 @@ static int probed_open(struct tune *t, const struct space_spec *spec, struct err
     t->target = host_space_target(t->host);
     if ((rc = host_space_survey(t->host, &t->space, &survey, err)) < 0)
         return rc;
-    t->n_fit = survey.fit, t->nearest = survey.nearest, t->nearest_bytes = survey.nearest_bytes;
+    t->n_looked = survey.looked, t->n_fit = survey.fit;
+    t->nearest = survey.nearest, t->nearest_bytes = survey.nearest_bytes;
     if ((rc = fit_check(t, t->space.legal, err)) < 0)
         return rc;
     if (t->conf.baseline && !survey.baseline)

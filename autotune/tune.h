@@ -89,9 +89,10 @@ struct tune {
     char (*trial_ids)[40];  /* for each item, the trial that gave its time; "": none */
     char trial[40];         /* the present trial */
     int64_t reused;
-    /* n_fit layouts may fit the memory; the nearest to it takes nearest_bytes a rank. On this
-     * machine all legal layouts are counted, for a cluster its candidates. */
-    int64_t n_fit;
+    /* Of n_looked layouts n_fit may fit the memory; the nearest to it takes nearest_bytes a rank.
+     * On this machine those are looked at that recompute no more than they must, for a cluster its
+     * candidates. */
+    int64_t n_looked, n_fit;
     struct layout nearest;
     double nearest_bytes;
     struct described *described;            /* the cluster of conf.cluster; else NULL */

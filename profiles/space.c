@@ -5,15 +5,15 @@
 
 #include "base/num.h"
 
-static void exclude(struct space *s, const char *rule, const char *sentence)
+static void exclude(struct space *s, const char *rule, const char *sentence, int64_t count)
 {
     for (size_t i = 0; i < s->n_excluded; i++)
         if (s->excluded[i].rule == rule) {
-            s->excluded[i].count++;
+            s->excluded[i].count += count;
             return;
         }
     BUG_ON(s->n_excluded == SPACE_CLASSES);
-    s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, 1};
+    s->excluded[s->n_excluded++] = (struct space_excluded){rule, sentence, count};
 }
 
 /* Holds a walk over the grid: the function that it calls, and its counts. */
@@ -40,29 +40,38 @@ static int layout_add(void *space, const struct layout *l, struct err *err)
     return 0;
 }
 
-static int consider(struct walk *w, const struct layout *l, int64_t world, struct err *err)
+/* Returns the limit of the caller that a layout breaks; NULL: none. */
+static const struct space_limit *broken_limit(const struct space_spec *spec,
+                                              const struct layout *l)
+{
+    for (size_t i = 0; i < spec->n_limits; i++)
+        if (!spec->limits[i].holds(l))
+            return &spec->limits[i];
+    return NULL;
+}
+
+/* Meets or excludes a layout, which is counted for `count` layouts. */
+static int consider(struct walk *w, const struct layout *l, int64_t world, int64_t count,
+                    struct err *err)
 {
     const struct space_spec *spec = w->spec;
     struct space *s = w->s;
+    const struct space_limit *limit = broken_limit(spec, l);
     int rule = layout_broken_rule(l, spec->model, spec->seq, spec->gbs, world);
-    s->visited++;
+    s->visited += count;
     if (rule >= 0) {
-        exclude(s, layout_rule_name(rule), layout_rule_sentence(rule));
-        return 0;
-    }
-    for (size_t i = 0; i < spec->n_limits; i++)
-        if (!spec->limits[i].holds(l)) {
-            exclude(s, spec->limits[i].rule, spec->limits[i].sentence);
-            return 0;
-        }
-    if (l->zero && layout_shard_group(l) == 1) {
+        exclude(s, layout_rule_name(rule), layout_rule_sentence(rule), count);
+    } else if (limit) {
+        exclude(s, limit->rule, limit->sentence, count);
+    } else if (l->zero && layout_shard_group(l) == 1) {
         exclude(s, "zero-alone",
                 "sharding over one rank is zero 0 by another name: zero must be 0 when dp or fsdp "
-                "is 1");
-        return 0;
+                "is 1", count);
+    } else {
+        s->legal += count;
+        return w->meet(w->ctx, l, err);
     }
-    s->legal++;
-    return w->meet(w->ctx, l, err);
+    return 0;
 }
 
 /* ---- the axes of which not every value is worth a look ---- */
@@ -108,7 +117,8 @@ static void thinned_count(struct walk *w, struct layout l, int64_t world)
     int64_t share = num_ceil_div(spec->gbs, l.dp), partial = recompute_counts(spec, &l),
             kinds = RECOMPUTE_FULL + 1 + partial, worth = 0, orders = orders_of(&l);
     l.mbs = 1;
-    if (spec->all || layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 ||
+    if (spec->all || spec->closed ||
+        layout_broken_rule(&l, spec->model, spec->seq, spec->gbs, world) >= 0 ||
         (l.zero && layout_shard_group(&l) == 1))
         return;
     if (!vpp_worth(l.vpp)) {
@@ -131,8 +141,23 @@ static int consider_recompute(struct walk *w, struct layout l, int64_t world, st
         int64_t partial = w->spec->all && r == RECOMPUTE_FULL ? recompute_counts(w->spec, &l) : 0;
         l.recompute = (enum recompute)r;
         for (l.recompute_layers = 0; l.recompute_layers <= partial; l.recompute_layers++)
-            if ((rc = consider(w, &l, world, err)) < 0)
+            if ((rc = consider(w, &l, world, 1, err)) < 0)
                 return rc;
+    }
+    return 0;
+}
+
+/* Considers one layout for each number of micro-batches, and counts all that make it. */
+static int consider_batches(struct walk *w, struct layout l, int64_t world, struct err *err)
+{
+    int64_t share = num_ceil_div(w->spec->gbs, l.dp), next,
+            others = (RECOMPUTE_FULL + 1 + recompute_counts(w->spec, &l)) * orders_of(&l);
+    int rc;
+    for (l.mbs = 1; l.mbs <= share; l.mbs = next) {
+        int64_t batches = num_ceil_div(share, l.mbs);
+        next = batches > 1 ? num_ceil_div(share, batches - 1) : share + 1;
+        if ((rc = consider(w, &l, world, (next - l.mbs) * others, err)) < 0)
+            return rc;
     }
     return 0;
 }
@@ -141,6 +166,8 @@ static int consider_mbs(struct walk *w, struct layout l, int64_t world, struct e
 {
     int64_t share = num_ceil_div(w->spec->gbs, l.dp);
     int rc;
+    if (w->spec->closed)
+        return consider_batches(w, l, world, err);
     for (l.mbs = 1; l.mbs <= share; l.mbs++)
         if ((w->spec->all || mbs_worth(l.mbs, share)) &&
             (rc = consider_recompute(w, l, world, err)) < 0)
@@ -159,7 +186,7 @@ static int consider_state(struct walk *w, struct layout l, int64_t world, struct
                 continue; /* one rank shards nothing; fsdp=dp is spelt 0 */
             l.fsdp = fsdp;
             thinned_count(w, l, world);
-            if ((w->spec->all || vpp_worth(l.vpp)) &&
+            if ((w->spec->all || w->spec->closed || vpp_worth(l.vpp)) &&
                 (rc = consider_mbs(w, l, world, err)) < 0)
                 return rc;
         }
@@ -253,6 +280,23 @@ int space_walk(const struct space_spec *spec,
         if ((rc = consider_world(&w, spec->ranks[i], err)) < 0)
             return rc;
     return 0;
+}
+
+/* Says whether a layout has the name under which the walk would meet it. */
+static bool plainly_named(const struct space_spec *spec, const struct layout *l)
+{
+    bool state = l->zero > 0 ? layout_shard_group(l) > 1 && l->fsdp != l->dp : l->fsdp == 0;
+    return state && l->recompute_layers <= recompute_counts(spec, l) &&
+           layout_order_plain(l) == l->order;
+}
+
+bool space_has(const struct space_spec *spec, const struct layout *l)
+{
+    bool ours = false;
+    for (size_t i = 0; i < spec->n_ranks; i++)
+        ours = ours || spec->ranks[i] == layout_world(l);
+    return ours && plainly_named(spec, l) && !broken_limit(spec, l) &&
+           layout_broken_rule(l, spec->model, spec->seq, spec->gbs, layout_world(l)) < 0;
 }
 
 int space_build(const struct space_spec *spec, struct space *out, struct err *err)

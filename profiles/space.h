@@ -3,13 +3,21 @@
  *
  * The walk enumerates the whole grid. layout_broken_rule() says which layouts are not legal, and
  * the caller's named limits say which it cannot use; each excluded layout is counted under the rule
- * that excluded it. Each legal layout is met once. Unless `all` is set, four axes are thinned out:
- * vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and divisors of a replica's
- * share, recompute_layers to 0, the order of ranks to the default one. A legal layout that is
- * passed over in this way (limits are not considered) is counted under the first axis, in that
- * order, for which it is passed over. A layout with two spellings is met under one: fsdp=0 instead
- * of fsdp=dp and with zero=0, recompute_layers=0 instead of as many as the longest virtual stage
- * has, zero=0 instead of sharding over one rank.
+ * that excluded it. Each legal layout is met once. Unless `all` or `closed` is set, four axes are
+ * thinned out for readers: vpp to 1, 2 and 4, micro-batches beyond 8 samples to powers of two and
+ * divisors of a replica's share, recompute_layers to 0, the order of ranks to the default one. A
+ * legal layout that is passed over in this way (limits are not considered) is counted under the
+ * first axis, in that order, for which it is passed over.
+ *
+ * A search sets `closed`. Then the walk meets one layout for each grid, number of virtual stages,
+ * way to shard and number of micro-batches: that of the smallest micro-batches, without
+ * recomputation and in the default order. Larger micro-batches of the same number make the same
+ * steps and hold more, and the caller finds out how much must be recomputed. All these layouts are
+ * counted with the one that is met.
+ *
+ * A layout with two spellings is met under one: fsdp=0 instead of fsdp=dp and with zero=0,
+ * recompute_layers=0 instead of as many as the longest virtual stage has, zero=0 instead of
+ * sharding over one rank.
  *
  *     struct space_spec spec = {&model, seq, gbs, ranks, n_ranks, limits, n_limits};
  *     struct space space = {0};
@@ -41,7 +49,8 @@ struct space_spec {
     size_t n_ranks;
     const struct space_limit *limits; /* borrowed; NULL: none */
     size_t n_limits;
-    bool all; /* do not thin out any axis */
+    bool all; /* meet every value of every axis */
+    bool closed; /* meet one layout for many: see above; not with `all` */
     /* The only layout to consider, on ranks[0] ranks; if it is not legal, the error names its
      * broken rule. NULL: all layouts. Borrowed. */
     const struct layout *only;
@@ -58,11 +67,11 @@ enum space_thinned {
 extern const char *const space_axis_names[SPACE_THINNED],
     *const space_axis_sentences[SPACE_THINNED];
 struct space {
-    /* all layouts, or those that a caller picked: by number of ranks, then in the order of the
-     * walk */
+    /* all layouts, by number of ranks and then in the order of the walk; or those that a caller
+     * picked */
     struct layout *items;
     size_t n, room;
-    int64_t legal; /* layouts that can run */
+    int64_t legal; /* layouts that can run, met or counted with one that was met */
     struct space_excluded excluded[SPACE_CLASSES];
     size_t n_excluded;
     int64_t visited; /* legal + the sum of excluded[].count */
@@ -73,6 +82,9 @@ struct space {
 int space_walk(const struct space_spec *spec,
                int (*meet)(void *ctx, const struct layout *l, struct err *err), void *ctx,
                struct space *counts, struct err *err);
+/* Says whether a layout is legal for the caller on one of the numbers of ranks, and is named as the
+ * walk names it. */
+bool space_has(const struct space_spec *spec, const struct layout *l);
 int space_build(const struct space_spec *spec, struct space *out, struct err *err);
 /* Returns ERR_NO, and names the rule that excluded the most, when no layout is left. */
 int space_check(const struct space_spec *spec, const struct space *s, struct err *err);

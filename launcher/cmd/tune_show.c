@@ -111,9 +111,8 @@ static void text_space(const struct tune *t, struct str *out)
     for (size_t i = 0; i < t->space.n_excluded; i++)
         str_addf(out, "  %8lld  %s\n", (long long)t->space.excluded[i].count,
                  t->space.excluded[i].sentence);
-    str_addf(out, "%lld of %s fit the memory, %s for %s; fastest by prediction:\n",
-             (long long)t->n_fit,
-             t->described ? "those that are looked at" : "them",
+    str_addf(out, "%lld of the %lld that are looked at fit the memory, %s for %s; fastest by "
+             "prediction:\n", (long long)t->n_fit, (long long)t->n_looked,
              num_format_bytes(t->search.conf.rank_bytes > 0 ? (int64_t)t->search.conf.rank_bytes
                                                             : t->conf.memory_bytes,
                               memory, sizeof memory),
