@@ -349,18 +349,19 @@ static int signals_take(struct agent *a, struct err *err)
 
 /* Waits before the trainer's start if earlier attempts ended for lack of disk space. The wait is
  * inside the job, where a stop notice arrives; the log records until when, so a requeue does not
- * start it anew. The wait ends early if free space was below one checkpoint and is enough now. If a
- * quota refused the write, free space says nothing. A wrapped command that somebody starts by hand
- * does not wait. */
+ * start it anew. There is no wait, or it ends early, if free space was below one checkpoint, now or
+ * when the last attempt could not save, and is enough now. If a quota refused the write, free space
+ * says nothing. A wrapped command that somebody starts by hand does not wait. */
 static int space_wait(struct agent *a, struct err *err)
 {
     double now = clock_wall_s(), from_s = clock_mono_s();
     double until = run_state_not_before(a->state, now), left_s = until - now;
     const char *saves = a->duty.wrap.saves;
     int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
-    bool low = room < needed;
+    bool low = room < needed || space_was_low(a->state);
     int rc;
-    if (left_s <= 0 || (!a->trainer.kind->waits_by_hand && !a->duty.sched))
+    if (left_s <= 0 || (!a->trainer.kind->waits_by_hand && !a->duty.sched) ||
+        (low && room >= needed))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
             low ? ", or when there is room for a checkpoint" : "");

@@ -12,6 +12,7 @@
 #include "launcher/start/command.h"
 #include "launcher/state/pace.h"
 #include "launcher/state/space.h"
+#include "profiles/saved.h"
 
 /* Rank 0 on another node counts as dead after this long without a heartbeat. Until then it may
  * publish a checkpoint, which the next attempt may load. */
@@ -208,12 +209,24 @@ static bool ours_exited(struct trainer *t, const struct sched_step_status *exit)
     return false;
 }
 
+/* Says for a trainer that had no room for the word how much room its save needs, so that the next
+ * attempt knows when there is enough. */
+static void ours_space_low(struct trainer *t, const struct run_attempt *told)
+{
+    int64_t needed = 0;
+    if (saved_bytes(&t->duty->run, &t->duty->plan.layout, &needed, NULL) == 0)
+        space_event_low(t->attempt, needed + SAVED_BESIDE_BYTES,
+                        space_left(t->attempt->run_dir, NULL), told ? run_attempt_reach(told) : 0);
+}
+
 static void ours_ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,
                        struct trainer_end *end)
 {
     (void)stopped;
-    end->disk_full = space_missed(t->attempt, attempt_told(t->state, t->attempt->number),
-                                  exit->exit_code);
+    const struct run_attempt *told = attempt_told(t->state, t->attempt->number);
+    end->disk_full = space_missed(t->attempt, told, exit->exit_code);
+    if (end->disk_full && !(told && told->space.any))
+        ours_space_low(t, told);
 }
 
 const struct trainer_kind trainer_ours = {

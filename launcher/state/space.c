@@ -10,12 +10,25 @@
 
 enum { A_WORD_BYTES = 64 << 10, FULL_WITH_ROOM_MOST = 8 };
 
-int64_t space_needed(const struct run_state *s)
+/* Returns the last attempt for which space was low; NULL: there is none. */
+static const struct run_attempt *last_low(const struct run_state *s)
 {
     for (int64_t i = s->n_attempts - 1; i >= 0; i--)
         if (s->attempts[i].space.any)
-            return s->attempts[i].space.needed_bytes;
-    return 0;
+            return &s->attempts[i];
+    return NULL;
+}
+
+int64_t space_needed(const struct run_state *s)
+{
+    const struct run_attempt *a = last_low(s);
+    return a ? a->space.needed_bytes : 0;
+}
+
+bool space_was_low(const struct run_state *s)
+{
+    const struct run_attempt *a = last_low(s);
+    return a && a->space.free_bytes >= 0 && a->space.free_bytes < a->space.needed_bytes;
 }
 
 int64_t space_left(const char *run_dir, const char *saves)
@@ -96,13 +109,13 @@ bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const st
     return (told && !f->disbelieved) || (failed && low && !f->tight && !by_signal);
 }
 
-void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps)
+void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes, int64_t steps)
 {
     struct evlog_event e;
     event_begin(a->log, &e, space_low);
     event_int(&e, space_low, step, num_max_i64(steps, 0));
-    event_int(&e, space_low, needed_bytes, f->needed_bytes);
-    event_int(&e, space_low, free_bytes, f->free_bytes);
+    event_int(&e, space_low, needed_bytes, needed_bytes);
+    event_int(&e, space_low, free_bytes, free_bytes);
     event_int(&e, space_low, removed, 0);
     event_bool(&e, space_low, enough, false);
     attempt_event(a, &e);

@@ -10,6 +10,8 @@
 /* Returns the size, in bytes, of the last checkpoint for which space was low; 0: space was never
  * low. */
 int64_t space_needed(const struct run_state *s);
+/* Tells whether the disk had fewer free bytes then than that checkpoint needs. */
+bool space_was_low(const struct run_state *s);
 /* Returns the free bytes where the run writes: in its folder or in a wrapped trainer's checkpoint
  * folder (`saves`, may be NULL), whichever has less. -1: unknown. */
 int64_t space_left(const char *run_dir, const char *saves);
@@ -55,6 +57,6 @@ bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const st
                           const struct sched_step_status *end, const char *log);
 /* Writes the event "space_low" of an attempt that ended for lack of space. steps: number of steps
  * done, as far as known. */
-void space_event_low(struct attempt *a, const struct space_foreign *f, int64_t steps);
+void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes, int64_t steps);
 
 #endif
