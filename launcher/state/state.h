@@ -76,7 +76,7 @@ struct run_attempt {
     bool signal_at_step;
     double stop_seen_at;    /* when the trainer's ranks agreed to save and stop; 0: they did not */
     char node_lost[64];     /* a node that failed; "": none */
-    bool ranks_asked, ranks_heard; /* a node looked for ranks to tell; some were told */
+    bool ranks_deaf, ranks_heard; /* ranks without a handler were found; others were told */
     char told_by_srun[64];  /* nodes whose ranks also had to be signalled through srun; "": none */
     char agents_mended[STATE_TEXT_BYTES / 2]; /* "that of node n1 was replaced, that of ..." */
     bool progressed;        /* a foreign trainer showed progress, see wrap.h */
@@ -249,9 +249,10 @@ double run_state_not_before(const struct run_state *s, double now);
 /* Returns the number of steps that the run had reached in this attempt, executed or saved. */
 static inline int64_t run_attempt_reach(const struct run_attempt *a)
 { return a->last_step + 1 > a->saved_step ? a->last_step + 1 : a->saved_step; }
-/* Tells whether a stop notice came and no rank handled it, so that none of them saves. */
+/* Tells whether a stop notice came and no rank handled it, so that none of them saves. Ranks that
+ * the scheduler itself signalled may have handled that, and lose their handlers as they end. */
 static inline bool run_attempt_unheard(const struct run_attempt *a)
-{ return a->signal_at > 0 && a->ranks_asked && !a->ranks_heard; }
+{ return a->signal_at > 0 && !a->signal_at_step && a->ranks_deaf && !a->ranks_heard; }
 /* Returns one word for tables: created, queued, starting, training, stopping, waiting, paused,
  * done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);

@@ -377,6 +377,36 @@ static void notices(void **state)
     }
 }
 
+/* Where Slurm itself signals the ranks, a node agent finds none to tell, or some that have saved
+ * and are about to end. */
+static void ranks_without_a_handler(void **state)
+{
+    (void)state;
+    static const struct ev told_none = {1, "ranks_told", 114, "\"ranks\":0"},
+                           seen = {1, "stop_seen", 111,
+                                   "\"signal\":\"SIGTERM\",\"heard_at\":111,\"seen_at\":111"},
+                           told_two = {1, "ranks_told", 114, "\"ranks\":2"},
+                           deaf = {1, "ranks_deaf", 114, "\"ranks\":1"};
+    static const struct {
+        struct ev events[4];
+        bool unheard;
+    } table[] = {
+        {{NOTICE(1, 112), told_none}, false},
+        {{NOTICE(1, 112), told_none, deaf}, true},
+        {{NOTICE(1, 112), told_none, deaf, told_two}, false},
+        {{told_none, deaf}, false},
+        {{seen, NOTICE(1, 112), told_none, deaf}, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct run_state s;
+        run_state_init(&s);
+        for (size_t k = 0; k < 4 && table[i].events[k].kind; k++)
+            apply(&s, &table[i].events[k]);
+        assert_int_equal(run_attempt_unheard(&s.attempts[0]), table[i].unheard);
+        run_state_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds),
@@ -386,6 +416,7 @@ int main(void)
                                        cmocka_unit_test(a_clock_that_is_stepped),
                                        cmocka_unit_test(leads), cmocka_unit_test(failures),
                                        cmocka_unit_test(full_disk_pauses),
-                                       cmocka_unit_test(notices)};
+                                       cmocka_unit_test(notices),
+                                       cmocka_unit_test(ranks_without_a_handler)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }
