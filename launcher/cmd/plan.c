@@ -130,7 +130,7 @@ static int export_take(const struct opt_values *v, struct request *r, struct err
                                  : 0;
 }
 
-/* Refuses what only reel's own trainer has for the stack of another one. */
+/* Refuses what only reel's own trainer has for the stack of another one, and fp8 for its own. */
 static int numerics_take(const struct opt_values *v, struct request *r, struct err *err)
 {
     static const char *const names[] = {"moments", "residual"};
@@ -138,6 +138,10 @@ static int numerics_take(const struct opt_values *v, struct request *r, struct e
     int rc = stack_load(r->ask.stack, &stack, err);
     if (rc < 0)
         return rc;
+    if (r->ask.dtype == DTYPE_FP8 && stack.kind == STACK_REEL)
+        return err_set(err, ERR_USAGE,
+                       "--dtype fp8: reel's own trainer does not compute in fp8: give bf16, or "
+                       "--stack for a trainer that does");
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(opt_text(v, names[i]), "same") != 0 && stack.kind != STACK_REEL)
             return err_set(err, ERR_USAGE,
