@@ -425,20 +425,17 @@ static bool orders_open_bare(struct stream *s, const struct layout *l, int64_t t
     return any;
 }
 
-/* Opens the orders that may be fast enough with some number of virtual stages from l->vpp to `to`.
- * Says whether there are any. */
+/* Opens the orders as orders_open_bare() does, and says whether some way to shard may be fast
+ * enough in one of them. */
 static bool orders_open(struct stream *s, const struct layout *l, int64_t to)
 {
-    bool any = orders_open_bare(s, l, to);
-    if (!any || !is_bounded(s))
-        return any;
-    any = false;
-    for (int i = 0; i < s->n_orders; i++) {
-        struct stream_order *o = &s->orders[i];
-        o->open = o->open && some_way_fast(s, i, *l, to);
-        any = any || o->open;
-    }
-    return any;
+    bool fast = orders_open_bare(s, l, to);
+    if (!fast || !is_bounded(s))
+        return fast;
+    for (int i = 0; i < s->n_orders; i++)
+        if (s->orders[i].open && some_way_fast(s, i, *l, to))
+            return true;
+    return false;
 }
 
 /* Sets s->out for the ways to shard with l.zero and group `first` or a larger one, if the last
@@ -581,30 +578,38 @@ static struct stream_again range_again(struct stream *s, struct layout l, int64_
     return least_again(s, l, 1, some_state_fits);
 }
 
-/* Says whether no order is fast enough with the micro-batch sizes from l.mbs to `to`. */
+/* Says whether no order is fast enough if a step takes as long as this many micro-batches of those
+ * that are priced, and the last stage must recompute `a` for each. */
+static bool orders_slow(const struct stream *s, const struct layout *l, double batches,
+                        struct stream_again a)
+{
+    double worst = stream_worst(s);
+    int64_t most = most_vpp(s, l);
+    for (int i = 0; i < s->n_orders; i++) {
+        const struct stream_order *o = &s->orders[i];
+        double layers = batches * stream_layer_seconds(&o->price),
+               more = batches * (again_seconds(s, &o->price, a) + stream_end_seconds(&o->price));
+        if (!o->closed && stream_grid_bound(s, l, layers, o->layer_s, most, more) < worst)
+            return false;
+    }
+    return true;
+}
+
+/* Says whether no order is fast enough with the micro-batch sizes from l.mbs to `to`: without
+ * recomputation, or else with what must be recomputed. */
 static bool sizes_slow(struct stream *s, struct layout l, int64_t to)
 {
-    double worst = stream_worst(s), batches = (double)stream_samples(s, &l) / (double)to;
-    int64_t most = most_vpp(s, &l);
+    double batches = (double)stream_samples(s, &l) / (double)to;
     struct layout last = l;
-    if (!is_bounded(s) || !isfinite(worst))
+    if (!is_bounded(s) || !isfinite(stream_worst(s)))
         return false;
-    struct stream_again a = range_again(s, l, to);
-    if (isinf(a.selective) && isinf(a.full))
-        return true;
     last.mbs = to;
     work_rebuild_times(s->spec->work, &last, &s->work);
     stream_even_set(s, &l, to);
     parts_price(s, &s->even, LAYER_AND_ENDS);
     batches *= stream_least_share(s);
-    for (int i = 0; i < s->n_orders; i++) {
-        const struct stream_order *o = &s->orders[i];
-        double layers = batches * stream_layer_seconds(&o->price),
-               more = batches * (again_seconds(s, &o->price, a) + stream_end_seconds(&o->price));
-        if (!o->closed && stream_grid_bound(s, &l, layers, o->layer_s, most, more) < worst)
-            return false;
-    }
-    return true;
+    return orders_slow(s, &l, batches, (struct stream_again){0, 0}) ||
+           orders_slow(s, &l, batches, range_again(s, l, to));
 }
 
 /* Considers the grid with the micro-batch sizes from l.mbs to `to`. Returns false when all larger
