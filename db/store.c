@@ -42,6 +42,14 @@ static int readonly_error(sqlite3 *sql, const char *file, const char *what, stru
     return err_set(err, ERR_INPUT, "%s: opened for reading only, cannot %s", file, what);
 }
 
+static int no_locks(const char *file, struct err *err)
+{
+    return err_set(err, ERR_IO,
+                   "%s: its file system has no locks (fcntl), which a database needs: give --db a "
+                   "path on one that has them",
+                   file);
+}
+
 /* Reports why the disk failed; `last` is errno after the call. */
 static int io_error(sqlite3 *sql, int last, const char *file, const char *what, struct err *err)
 {
@@ -50,10 +58,7 @@ static int io_error(sqlite3 *sql, int last, const char *file, const char *what, 
     int why = code == SQLITE_IOERR_WRITE ? last : sqlite3_system_errno(sql);
     if (code == SQLITE_IOERR_RDLOCK || code == SQLITE_IOERR_LOCK ||
         code == SQLITE_IOERR_CHECKRESERVEDLOCK)
-        return err_set(err, ERR_IO,
-                       "%s: its file system has no locks (fcntl), which a database needs: give "
-                       "--db a path on one that has them",
-                       file);
+        return no_locks(file, err);
     if (why == EDQUOT) /* SQLITE_FULL stands for ENOSPC alone */
         return err_set(err, ERR_IO,
                        "%s: the disk quota is used up, cannot %s: nothing was changed", file, what);
@@ -75,6 +80,8 @@ int store_error(sqlite3 *sql, int rc, const char *what, struct err *err)
         return err_set(err, ERR_NOMEM, "%s: out of memory, cannot %s", file, what);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+        if (last == ENOLCK) /* see busy_wait */
+            return no_locks(file, err);
         return err_set(err, ERR_BUSY,
                        "%s: locked by another process for %d s, cannot %s: try again", file,
                        STORE_BUSY_S, what);
@@ -214,6 +221,18 @@ bool store_is_foreign(const char *path)
     return n > 0 && !ours;
 }
 
+/* Waits for another process's lock; returns 0 after STORE_BUSY_S. To SQLite a file system that
+ * refuses locks with ENOLCK is busy, too: that is not waited for. */
+static int busy_wait(void *unused, int waits)
+{
+    enum { WAIT_MS = 20 };
+    (void)unused;
+    if (errno == ENOLCK || waits >= STORE_BUSY_S * 1000 / WAIT_MS)
+        return 0;
+    sqlite3_sleep(WAIT_MS);
+    return 1;
+}
+
 static int store_connect(struct store *db, struct err *err)
 {
     struct stat st;
@@ -235,7 +254,7 @@ static int store_connect(struct store *db, struct err *err)
                        "cannot open the database %s: %s: check the folder and its permissions",
                        db->path, sqlite3_errstr(rc));
     sqlite3_extended_result_codes(db->sql, 1);
-    sqlite3_busy_timeout(db->sql, STORE_BUSY_S * 1000);
+    sqlite3_busy_handler(db->sql, busy_wait, NULL);
     if ((rc = store_exec(db, "PRAGMA foreign_keys=ON", err)) < 0)
         return rc;
     if (db->flags & STORE_CHECK && (rc = quick_check(db, err)) < 0)
