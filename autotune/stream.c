@@ -121,7 +121,7 @@ static void orders_keep(struct stream *s, struct layout l, double bytes)
 {
     for (int i = 0; i < s->n_orders; i++) {
         l.order = s->orders[i].order;
-        const struct stream_item item = {l, s->orders[i].seconds, bytes, s->grid};
+        const struct stream_item item = {l, s->orders[i].seconds, bytes, s->grid, s->met++};
         if (is_open(s, i))
             stream_keep(s, &item);
     }

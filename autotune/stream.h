@@ -36,6 +36,7 @@ struct stream_item {
     double seconds; /* of the schedule's replay, or of its lower bound until then */
     double bytes;   /* of the fullest rank */
     int64_t grid;   /* place of its grid in the walk */
+    int64_t met;    /* its place among those of its grid that were kept */
 };
 enum { STREAM_ITEMS = 1024, STREAM_RULES = 64 };
 struct stream_found {

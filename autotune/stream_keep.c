@@ -26,7 +26,11 @@ static int item_replay(struct stream *s, struct stream_item *item, struct err *e
 
 /* Tells whether a layout comes after another: it is slower, or as fast and met later. */
 static bool comes_after(const struct stream_item *a, const struct stream_item *b)
-{ return a->seconds > b->seconds || (a->seconds == b->seconds && a->grid > b->grid); }
+{
+    if (a->seconds != b->seconds)
+        return a->seconds > b->seconds;
+    return a->grid != b->grid ? a->grid > b->grid : a->met > b->met;
+}
 
 /* Moves item i, whose time has grown, to its place among the first i. */
 static void item_settle(struct stream_found *f, size_t i)

@@ -46,6 +46,7 @@ struct stream {
     int64_t grid;      /* how many grids the walk has come to, the present one included */
     const int64_t *only; /* the n_only grids that are walked; n_only 0: all */
     size_t n_only;
+    int64_t met;       /* how many layouts the walk has kept */
     size_t room;       /* room for this many kept layouts */
     double cap;        /* slower layouts are not kept */
     bool first_only;   /* stop at the first layout that fits */
