@@ -189,8 +189,8 @@ static void another_run_is_refused(void **state)
     refused(&r, config, "tensor 'blocks.77.weight' is missing or of another shape");
 }
 
-/* The manifest with `from` made `to`, under a checksum that fits. */
-static void manifest_forge(int64_t step, const char *from, const char *to)
+/* The manifest with `from` made `to`, under a checksum that fits, or with `tail` as its end. */
+static void manifest_forge(int64_t step, const char *from, const char *to, const char *tail)
 {
     struct str text = STR_INIT, forged = STR_INIT;
     struct err err = {0};
@@ -201,7 +201,10 @@ static void manifest_forge(int64_t step, const char *from, const char *to)
     *end = '\0';
     str_addf(&forged, "%.*s%s%s", (int)(at - text.p), text.p, to, at + strlen(from));
     const char *hash = hash_format(hash_128(forged.p, forged.len), hex);
-    str_addf(&forged, ",\n \"checksum\": \"%s\"\n}\n", hash);
+    if (tail)
+        str_add(&forged, tail);
+    else
+        str_addf(&forged, ",\n \"checksum\": \"%s\"\n}\n", hash);
     FILE *f = fopen(step_file(step, "manifest.json"), "wb");
     assert_true(f && fwrite(forged.p, 1, forged.len, f) == forged.len && fclose(f) == 0);
     str_release(&text);
@@ -211,8 +214,11 @@ static void manifest_forge(int64_t step, const char *from, const char *to)
 /* What a newer version wrote is whole: it is neither renamed nor passed over for an older one. */
 static void unreadable_is_not_damaged(void **state)
 {
-    static const struct { const char *from, *to, *says; } forged[] = {
+    static const struct { const char *from, *to, *says, *tail; } forged[] = {
         {"\"reel.ckpt/1\"", "\"reel.ckpt/2\"", "schema is 'reel.ckpt/2'"},
+        {"\"reel.ckpt/1\"", "\"reel.ckpt/2\"", "schema is 'reel.ckpt/2'", "\n}\n"},
+        {"\"reel.ckpt/1\"", "\"reel.ckpt/10\"", "schema is 'reel.ckpt/10'",
+         ",\n \"checksum\": \"sha256:00\"\n}\n"},
         {"\"ema\":", "\"streams\": 4, \"ema\":", "streams"},
         {"\"family\":", "\"experts\": 8, \"family\":", "experts"},
         {"\"config_hash\": \"", "\"config_hash\": \"z", "is not a hash"},
@@ -228,7 +234,7 @@ static void unreadable_is_not_damaged(void **state)
         bool found = false;
         for (int64_t step = 1; step <= 2; step++)
             save(&r, step, 9);
-        manifest_forge(2, forged[i].from, forged[i].to);
+        manifest_forge(2, forged[i].from, forged[i].to, forged[i].tail);
         must_fail(ckpt_load(&here, &r.o, config, on_damage, &told, &meta, &found, &err), ERR_INPUT,
                   &err, forged[i].says);
         assert_true(told.n == 0 && !found && exists(1, "") && exists(2, "") &&

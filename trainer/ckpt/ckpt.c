@@ -79,7 +79,6 @@
 #include "base/num.h"
 #include "trainer/ckpt/ckpt_priv.h"
 
-static const char ckpt_schema[] = "reel.ckpt/1";
 const char *const ckpt_buffer_names[] = {"weights", "m", "v", "ema", NULL};
 
 /* ---- one rank's file ---- */
@@ -386,7 +385,7 @@ int ckpt_manifest_write(const char *dir, const struct ckpt_manifest *m,
     struct json_out j;
     json_out_init(&j, &text, 1);
     json_obj_begin(&j, NULL);
-    json_put_text(&j, "schema", ckpt_schema);
+    json_put_text(&j, "schema", CKPT_SCHEMA);
     json_put_int(&j, "step", m->meta.step);
     json_put_int(&j, "updates", m->meta.updates);
     json_put_int(&j, "skips", m->meta.skips);

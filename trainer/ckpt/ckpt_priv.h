@@ -5,6 +5,8 @@
 
 #include "trainer/ckpt/ckpt.h"
 
+#define CKPT_SCHEMA "reel.ckpt/1"
+
 struct ckpt_list { int64_t *steps; int64_t n; }; /* newest first; the caller frees steps */
 /* Lists the checkpoints of a folder. A missing folder gives an empty list. */
 int ckpt_list_load(const char *ckpt_dir, struct ckpt_list *out, struct err *err);

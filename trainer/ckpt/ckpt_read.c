@@ -184,7 +184,7 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
 {
     struct manifest_head head = {.run_dtype = -1, .objective = -1};
     int rc;
-    if ((rc = json_check_schema(doc, "reel.ckpt/1", err)) < 0)
+    if ((rc = json_check_schema(doc, CKPT_SCHEMA, err)) < 0)
         return rc;
     if ((rc = json_read(doc, doc->root, "", head_fields, ARRAY_LEN(head_fields), arena, &head,
                         err)) < 0)
@@ -222,6 +222,23 @@ static int manifest_read(const struct json_doc *doc, struct arena *arena, struct
     return spikes_read(doc, &m->meta.spikes, err);
 }
 
+/* Says whether a text without our checksum is whole JSON of another version. Its version may have
+ * another checksum, or none. */
+static bool is_other_version(const struct str *text, const char *path, struct err *err)
+{
+    static const char ours[] = CKPT_SCHEMA, family[] = "reel.ckpt/";
+    struct json_doc doc = {0};
+    struct err none;
+    const char *schema = "";
+    if (json_parse(text->p, text->len, path, &doc, &none) == 0)
+        schema = json_text(doc.root, "schema", "");
+    bool other = strncmp(schema, family, sizeof family - 1) == 0 && strcmp(schema, ours) != 0;
+    if (other)
+        json_check_schema(&doc, ours, err);
+    json_release(&doc);
+    return other;
+}
+
 /* Checks that the text up to the comma before "checksum" hashes to its value. */
 static int checksum_check(const struct str *text, const char *path, struct err *err)
 {
@@ -235,7 +252,9 @@ static int checksum_check(const struct str *text, const char *path, struct err *
     if (!at || sscanf(at + sizeof key - 1, ": \"%32[0-9a-f]\"%n", value, &end) != 1 ||
         hash_parse(value, &want, NULL) < 0 || strcmp(at + sizeof key - 1 + end, "\n}\n") != 0 ||
         text->len != strlen(text->p))
-        return err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
+        return is_other_version(text, path, err)
+                   ? ERR_INPUT
+                   : err_set(err, ERR_CORRUPT, "'%s' has no checksum at its end", path);
     while (at > text->p && *at != ',')
         at--;
     got = hash_128(text->p, (size_t)(at - text->p));
