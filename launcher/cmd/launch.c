@@ -328,6 +328,8 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
         return rc;
     if ((rc = weights_check(env, run_path, run, err)) < 0)
         return rc;
+    if (strcmp(s->ops->kind, "slurm") == 0 || run->resources.time_limit_s > 0)
+        lead_ingest(env, opt_bool(v, "dry-run"));
     if ((rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s,
                          run->model.name, rule, err)) < 0)
         return rc;

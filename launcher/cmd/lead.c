@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/num.h"
-#include "db/store.h"
+#include "db/ingest.h"
 #include "launcher/cmd/queries.h"
 #include "launcher/machine/site.h"
 #include "launcher/sched/slurm.h"
+#include "launcher/state/home.h"
 #include "launcher/state/pace.h"
 
 /* Returns the one number that a query returns for a model; NaN if there is none, or no database. */
@@ -27,6 +29,23 @@ static double number_ask(const struct cmd_env *env, const char *sql, const char 
     store_end(q);
     store_close(db);
     return number;
+}
+
+void lead_ingest(const struct cmd_env *env, bool dry)
+{
+    const char *const dirs[] = {env->home};
+    struct store *db = NULL;
+    struct err err = {0};
+    bool stale = false;
+    if (!home_is_there(env->home) || (dry && !file_exists(env->db_path)))
+        return;
+    if (ingest_open(env->db_path, dirs, 1, 5, &db, &stale, &err) < 0)
+        fprintf(stderr, "reel: the newest saves are not counted, for the event logs were not read: "
+                        "%s\n", err.text);
+    else if (stale)
+        fprintf(stderr, "reel: another process fills the database, or it may only be read: the "
+                        "newest saves may not be counted\n");
+    store_close(db);
 }
 
 double lead_save_s(const struct cmd_env *env, const char *model)

@@ -6,6 +6,11 @@
 #include "launcher/cmd/cmd.h"
 #include "launcher/sched/sched.h"
 
+/* Reads new records of the event logs into the database, so that the newest saves count too. Where
+ * that fails, it prints a line on stderr. Where there is no REEL_HOME yet it does nothing, and in a
+ * dry run neither where there is no database, because a question makes none. */
+void lead_ingest(const struct cmd_env *env, bool dry);
+
 /* Returns the 99th percentile, in s, of the recorded saves of runs of this model (NULL: any model).
  * With fewer than a hundred saves that is the longest one. NaN if there is none. */
 double lead_save_s(const struct cmd_env *env, const char *model);
