@@ -206,6 +206,7 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
  * other nodes, and for a requeued job it does not remember why. So a lost node takes precedence
  * over notices. If only the trainer's step got a notice, and the scheduler says that it neither
  * preempted nor cancelled the job, the notice came from the clean-up after the job's batch process.
+ * If the scheduler has forgotten the job, and did not requeue it, nothing proves a preemption.
  * agent_signal: the signal that killed the agent; 0: unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
                                           const struct attempt_ending *ending,
@@ -230,6 +231,12 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
         !agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "
                                            "ended what was left of it");
+        return CAUSE_CRASH;
+    }
+    if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_UNKNOWN &&
+        ending->other_job && !agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its job ended, and the scheduler does not say any more "
+                                           "why: counted as a crash");
         return CAUSE_CRASH;
     }
     if (last->signal_at > 0) {
@@ -387,6 +394,7 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
     if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched)
         return;
     bool again = strcmp(last->job_id, a->self->id) == 0;
+    out->other_job = !again;
     if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
         out->why = ending.why;
     nodes_ask(a, last, ending.ended_at, sched, out);

@@ -56,6 +56,7 @@ int attempt_lock(struct attempt *a, struct err *err);
 struct attempt_ending {
     enum sched_end why; /* NONE: the scheduler did not end it; UNKNOWN: the scheduler does not
                          * say */
+    bool other_job; /* another job goes on with the run: the job of the attempt was not requeued */
     char node_lost[SCHED_ID_BYTES]; /* a node of its job that the scheduler lost; "": none */
     bool nodes_told;                /* the scheduler has answered about its nodes */
 };

@@ -358,6 +358,7 @@ static void stopped_silently(void **state)
     } table[] = {
         {{.why = SCHED_END_NONE}, CAUSE_CRASH, "batch process was killed"},
         {{.why = SCHED_END_UNKNOWN}, CAUSE_PREEMPT, "does not say whether a node was lost"},
+        {{.why = SCHED_END_UNKNOWN, .other_job = true}, CAUSE_CRASH, "does not say any more why"},
         {{.why = SCHED_END_PREEMPTED}, CAUSE_PREEMPT, "killed before it had finished stopping"},
         {{.why = SCHED_END_NODE_FAIL}, CAUSE_NODE_FAIL, "node of its job was lost"},
         {{.why = SCHED_END_CANCELLED, .node_lost = "n1"}, CAUSE_CANCEL, "cancelled"},
