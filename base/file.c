@@ -120,6 +120,12 @@ int64_t file_space(const char *path)
     return statvfs(path, &st) == 0 ? (int64_t)(st.f_bavail * st.f_frsize) : -1;
 }
 
+int64_t file_inodes(const char *path)
+{
+    struct statvfs st;
+    return statvfs(path, &st) == 0 && st.f_files > 0 ? (int64_t)st.f_favail : -1;
+}
+
 bool file_exists(const char *path)
 {
     struct stat st;

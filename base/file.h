@@ -34,6 +34,9 @@ bool file_is_read_only(const char *path);
 /* Returns the number of bytes that are free for an ordinary user on the path's disk, -1 if that is
  * not known. Quotas are not taken into account. */
 int64_t file_space(const char *path);
+/* Returns the number of files that can still be made on the path's disk (its free inodes), -1 if
+ * that is not known or the disk has no bound on them. */
+int64_t file_inodes(const char *path);
 /* Returns the number of bytes that a file, or all files below a folder, take on disk. Folders
  * themselves, and parts that cannot be read, are not counted. */
 int64_t file_tree_bytes(const char *path);

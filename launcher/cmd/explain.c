@@ -10,6 +10,7 @@
 #include "launcher/cmd/explain_plan.h"
 #include "launcher/cmd/tune_told.h"
 #include "launcher/state/gap.h"
+#include "launcher/state/space.h"
 #include "launcher/state/untold.h"
 #include "launcher/submit/launch.h"
 #include "launcher/submit/waits.h"
@@ -110,14 +111,11 @@ static void damage_text(const struct run_attempt *a, struct str *out)
 /* Says what an attempt did about a nearly full disk, and whether it waits for room now. */
 static void space_text(const struct run_attempt *a, struct str *out)
 {
-    char needed[32], left[32], when[32];
+    char say[SPACE_SAY_BYTES], when[32];
+    space_say(a, say);
     if (a->space.any)
-        str_addf(out,
-                 "  attempt %lld, after %lld steps: space was low, a checkpoint needs %s and %s "
-                 "were free: %lld folder%s removed, %s\n",
-                 (long long)a->number, (long long)a->space.step,
-                 num_format_bytes(a->space.needed_bytes, needed, sizeof needed),
-                 num_format_bytes(a->space.free_bytes, left, sizeof left),
+        str_addf(out, "  attempt %lld, after %lld steps: %s: %lld folder%s removed, %s\n",
+                 (long long)a->number, (long long)a->space.step, say,
                  (long long)a->space.removed, a->space.removed == 1 ? " was" : "s were",
                  a->space.enough || a->saved_step > a->space.step ? "saved" : "not saved");
     if (a->held_until > 0 && a->trainer_started_at == 0 && a->cause == CAUSE_NONE)

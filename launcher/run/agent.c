@@ -357,17 +357,17 @@ static int space_wait(struct agent *a, struct err *err)
     double now = clock_wall_s(), from_s = clock_mono_s();
     double until = run_state_not_before(a->state, now), left_s = until - now;
     const char *saves = a->duty.wrap.saves;
-    int64_t needed = space_needed(a->state), room = space_left(a->conf->run_dir, saves);
-    bool low = room < needed || space_was_low(a->state);
+    int64_t least = space_least(a->state), room = space_left(a->conf->run_dir, saves);
+    bool low = room < least || space_was_low(a->state);
     int rc;
     if (left_s <= 0 || (!a->trainer.kind->waits_by_hand && !a->duty.sched) ||
-        (low && room >= needed))
+        (low && room >= least))
         return 0;
     log_msg(LOG_WARN, "the disk was full: the attempt starts in %.0f s%s", left_s,
             low ? ", or when there is room for a checkpoint" : "");
-    space_event_held(&a->attempt, until, needed, room);
+    space_event_held(&a->attempt, until, space_needed(a->state), room);
     while (!a->stop_requested && clock_mono_s() - from_s < left_s &&
-           !(low && space_left(a->conf->run_dir, saves) >= needed))
+           !(low && space_left(a->conf->run_dir, saves) >= least))
         if ((rc = notices_take(a, SPACE_LOOK_MS, err)) < 0)
             return rc;
     return 0;

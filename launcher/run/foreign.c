@@ -199,7 +199,8 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
     attempt_output_log(t->attempt, log);
     if (!f->wrap || !space_foreign_missed(&f->space, t->attempt->run_dir, f->wrap, exit, log))
         return false;
-    space_event_low(t->attempt, f->space.needed_bytes, f->space.free_bytes, steps);
+    space_event_low(t->attempt, f->space.needed_bytes, f->space.free_bytes, f->space.free_files,
+                    steps);
     return true;
 }
 

@@ -216,7 +216,9 @@ static void ours_space_low(struct trainer *t, const struct run_attempt *told)
     int64_t needed = 0;
     if (saved_bytes(&t->duty->run, &t->duty->plan.layout, &needed, NULL) == 0)
         space_event_low(t->attempt, needed + SAVED_BESIDE_BYTES,
-                        space_left(t->attempt->run_dir, NULL), told ? run_attempt_reach(told) : 0);
+                        space_left(t->attempt->run_dir, NULL),
+                        space_files_left(t->attempt->run_dir, NULL),
+                        told ? run_attempt_reach(told) : 0);
 }
 
 static void ours_ended(struct trainer *t, const struct sched_step_status *exit, bool stopped,

@@ -15,6 +15,7 @@
 #include "base/num.h"
 #include "base/str.h"
 #include "launcher/state/home.h"
+#include "launcher/state/space.h"
 
 static const double LET_GO_S = 30; /* how long the previous attempt's agent may take to release the
                                     * lease */
@@ -56,8 +57,14 @@ void attempt_told_format(const struct attempt *a, const struct run_attempt *told
 {
     bool speaks = told && told->failed[0];
     bool silent = told && !speaks && !told->done && !told->stopped; /* mpirun may have given 0 */
-    char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32];
+    char words[LAST_WORDS_BYTES] = "", log[LIMIT_PATH_BYTES], needed[32], left[32],
+         space[SPACE_SAY_BYTES];
     out[0] = 0;
+    if (told && told->disk_full && told->space.any && !run_attempt_low_bytes(told)) {
+        space_say(told, space);
+        snprintf(out, ATTEMPT_ENDING_BYTES, ": %s", space);
+        return;
+    }
     if (told && told->disk_full && told->space.any) {
         snprintf(out, ATTEMPT_ENDING_BYTES,
                  ": a checkpoint needs %s and the run's disk has %s left",

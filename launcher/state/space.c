@@ -1,6 +1,6 @@
 #include "launcher/state/space.h"
 
-#include <sys/statvfs.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/events.h"
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "launcher/wrap/last_words.h"
 
-enum { A_WORD_BYTES = 64 << 10, FULL_WITH_ROOM_MOST = 8 };
+enum { FULL_WITH_ROOM_MOST = 8 };
 
 /* Returns the last attempt for which space was low; NULL: there is none. */
 static const struct run_attempt *last_low(const struct run_state *s)
@@ -25,16 +25,51 @@ int64_t space_needed(const struct run_state *s)
     return a ? a->space.needed_bytes : 0;
 }
 
+int64_t space_least(const struct run_state *s)
+{
+    return last_low(s) ? num_max_i64(space_needed(s), STATE_LEAST_BYTES) : 0;
+}
+
 bool space_was_low(const struct run_state *s)
 {
     const struct run_attempt *a = last_low(s);
-    return a && a->space.free_bytes >= 0 && a->space.free_bytes < a->space.needed_bytes;
+    return a && run_attempt_low_bytes(a);
+}
+
+void space_say(const struct run_attempt *a, char out[SPACE_SAY_BYTES])
+{
+    char needed[32], left[32];
+    num_format_bytes(a->space.needed_bytes, needed, sizeof needed);
+    num_format_bytes(a->space.free_bytes, left, sizeof left);
+    if (run_attempt_low_files(a) && !run_attempt_low_bytes(a))
+        snprintf(out, SPACE_SAY_BYTES, "inodes ran out, %lld were free (and %s)",
+                 (long long)a->space.free_files, left);
+    else if (a->space.needed_bytes > 0 && run_attempt_low_bytes(a))
+        snprintf(out, SPACE_SAY_BYTES, "space was low, a checkpoint needs %s and %s were free",
+                 needed, left);
+    else if (run_attempt_low_bytes(a))
+        snprintf(out, SPACE_SAY_BYTES, "space was low, %s were free", left);
+    else
+        snprintf(out, SPACE_SAY_BYTES, "there was no space for a write, although %s were free%s%s",
+                 a->space.free_bytes >= 0 ? left : "how many bytes",
+                 a->space.needed_bytes > 0 ? " and a checkpoint needs " : "",
+                 a->space.needed_bytes > 0 ? needed : "");
+}
+
+/* Returns the lesser of two counts, of which a negative one is not known. */
+static int64_t lesser(int64_t a, int64_t b)
+{
+    return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
 int64_t space_left(const char *run_dir, const char *saves)
 {
-    int64_t here = file_space(run_dir), there = saves ? file_space(saves) : -1;
-    return here < 0 || (there >= 0 && there < here) ? there : here;
+    return lesser(file_space(run_dir), saves ? file_space(saves) : -1);
+}
+
+int64_t space_files_left(const char *run_dir, const char *saves)
+{
+    return lesser(file_inodes(run_dir), saves ? file_inodes(saves) : -1);
 }
 
 void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes)
@@ -51,17 +86,16 @@ void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int
 bool space_is_out(const char *run_dir)
 {
     int64_t left = file_space(run_dir);
-    return left >= 0 && left < A_WORD_BYTES;
+    return left >= 0 && left < STATE_LEAST_BYTES;
 }
 
 const char *space_shut(const char *run_dir)
 {
-    struct statvfs st;
     if (file_is_read_only(run_dir))
         return "is mounted read-only";
     if (space_is_out(run_dir))
         return "is on a full disk";
-    if (statvfs(run_dir, &st) == 0 && st.f_files > 0 && st.f_favail == 0)
+    if (file_inodes(run_dir) == 0)
         return "is on a disk without a free inode";
     return "";
 }
@@ -88,10 +122,9 @@ void space_foreign_begin(struct space_foreign *f, const char *run_dir, const str
                          const struct run_state *before)
 {
     int64_t left = space_left(run_dir, w->saves);
-    *f = (struct space_foreign){.needed_bytes = num_max_i64(wrap_save_bytes(w), A_WORD_BYTES),
-                                .free_bytes = left};
+    *f = (struct space_foreign){.needed_bytes = wrap_save_bytes(w), .free_bytes = left};
     f->doubted = run_state_full_with_room(before) >= FULL_WITH_ROOM_MOST;
-    f->tight = left >= 0 && left < f->needed_bytes &&
+    f->tight = left >= 0 && left < num_max_i64(f->needed_bytes, STATE_LEAST_BYTES) &&
                run_state_not_before(before, clock_wall_s()) <= 0;
 }
 
@@ -103,19 +136,23 @@ bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const st
     int64_t left = space_left(run_dir, w->saves);
     f->needed_bytes = num_max_i64(f->needed_bytes, wrap_save_bytes(w));
     f->free_bytes = left;
-    bool low = left >= 0 && left < f->needed_bytes;
+    f->free_files = space_files_left(run_dir, w->saves);
+    bool low = left >= 0 && left < num_max_i64(f->needed_bytes, STATE_LEAST_BYTES),
+         files_out = f->free_files >= 0 && f->free_files < STATE_LEAST_FILES;
     bool told = failed && last_words_tell_full(log);
-    f->disbelieved = told && f->doubted && left >= f->needed_bytes;
+    f->disbelieved = told && f->doubted && left >= 0 && !low && !files_out;
     return (told && !f->disbelieved) || (failed && low && !f->tight && !by_signal);
 }
 
-void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes, int64_t steps)
+void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes,
+                     int64_t free_files, int64_t steps)
 {
     struct evlog_event e;
     event_begin(a->log, &e, space_low);
     event_int(&e, space_low, step, num_max_i64(steps, 0));
     event_int(&e, space_low, needed_bytes, needed_bytes);
     event_int(&e, space_low, free_bytes, free_bytes);
+    event_int(&e, space_low, free_files, free_files);
     event_int(&e, space_low, removed, 0);
     event_bool(&e, space_low, enough, false);
     attempt_event(a, &e);

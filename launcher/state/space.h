@@ -8,13 +8,21 @@
 #include "launcher/wrap/wrap.h"
 
 /* Returns the size, in bytes, of the last checkpoint for which space was low; 0: space was never
- * low. */
+ * low, or that size is not known. */
 int64_t space_needed(const struct run_state *s);
-/* Tells whether the disk had fewer free bytes then than that checkpoint needs. */
+/* Returns how many bytes must be free before a run that found no space need not wait any more; 0:
+ * space was never low. */
+int64_t space_least(const struct run_state *s);
+/* Tells whether the disk had fewer free bytes then. */
 bool space_was_low(const struct run_state *s);
+/* Formats, for people, what the last event of low space of this attempt says, as a clause. */
+enum { SPACE_SAY_BYTES = 128 };
+void space_say(const struct run_attempt *a, char out[SPACE_SAY_BYTES]);
 /* Returns the free bytes where the run writes: in its folder or in a wrapped trainer's checkpoint
  * folder (`saves`, may be NULL), whichever has less. -1: unknown. */
 int64_t space_left(const char *run_dir, const char *saves);
+/* Returns likewise how many files can still be made there. -1: unknown. */
+int64_t space_files_left(const char *run_dir, const char *saves);
 /* Writes the event "held": the attempt waits for room, at most until the time `until` (UTC s). */
 void space_event_held(struct attempt *a, double until, int64_t needed_bytes, int64_t free_bytes);
 /* Tells whether the disk of the run's folder is full. An exhausted quota cannot be seen here. */
@@ -45,8 +53,8 @@ struct space_foreign {
     bool doubted; /* at the start: earlier attempts reported a full disk too often while there was
                    * room */
     bool disbelieved; /* at the end: the trainer reported a full disk, and the report is ignored */
-    int64_t needed_bytes; /* size of its largest save */
-    int64_t free_bytes;
+    int64_t needed_bytes; /* size of its largest save; 0: none is known */
+    int64_t free_bytes, free_files;
 };
 /* Fills in *f at the trainer's start. before: the run's state before this attempt. */
 void space_foreign_begin(struct space_foreign *f, const char *run_dir, const struct wrap *w,
@@ -56,7 +64,8 @@ void space_foreign_begin(struct space_foreign *f, const char *run_dir, const str
 bool space_foreign_missed(struct space_foreign *f, const char *run_dir, const struct wrap *w,
                           const struct sched_step_status *end, const char *log);
 /* Writes the event "space_low" of an attempt that ended for lack of space. steps: number of steps
- * done, as far as known. */
-void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes, int64_t steps);
+ * done, as far as known. free_files: files that can still be made; -1: unknown. */
+void space_event_low(struct attempt *a, int64_t needed_bytes, int64_t free_bytes,
+                     int64_t free_files, int64_t steps);
 
 #endif

@@ -406,6 +406,7 @@ static void apply_space_low(struct run_attempt *a, const cJSON *event)
     a->space.step = json_int(event, "step", 0);
     a->space.needed_bytes = json_int(event, "needed_bytes", 0);
     a->space.free_bytes = json_int(event, "free_bytes", -1);
+    a->space.free_files = json_int(event, "free_files", -1);
     a->space.removed += json_int(event, "removed", 0);
 }
 

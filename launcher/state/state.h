@@ -84,8 +84,9 @@ struct run_attempt {
     bool disk_full;         /* there was no room for its last save */
     double held_until;      /* it waits until this time for disk space before it starts; 0: it does
                              * not */
-    struct {                /* the last event of low space; any: there was one */
-        int64_t step, needed_bytes, free_bytes, removed;
+    /* The last event of low space; any: there was one. needed_bytes 0 and others -1: not known */
+    struct {
+        int64_t step, needed_bytes, free_bytes, free_files, removed;
         bool any, enough;
     } space;
     bool done;              /* its trainer published the step that was the last one then */
@@ -253,6 +254,17 @@ static inline int64_t run_attempt_reach(const struct run_attempt *a)
  * the scheduler itself signalled may have handled that, and lose their handlers as they end. */
 static inline bool run_attempt_unheard(const struct run_attempt *a)
 { return a->signal_at > 0 && !a->signal_at_step && a->ranks_deaf && !a->ranks_heard; }
+/* Tell whether an attempt that found no space had too few free bytes, or too few files that could
+ * still be made: for a checkpoint, or, where its size is not known, for anything at all. */
+enum { STATE_LEAST_BYTES = 64 << 10, STATE_LEAST_FILES = 16 };
+static inline bool run_attempt_low_bytes(const struct run_attempt *a)
+{
+    int64_t needed = a->space.needed_bytes;
+    return a->space.any && a->space.free_bytes >= 0 &&
+           a->space.free_bytes < (needed > STATE_LEAST_BYTES ? needed : STATE_LEAST_BYTES);
+}
+static inline bool run_attempt_low_files(const struct run_attempt *a)
+{ return a->space.any && a->space.free_files >= 0 && a->space.free_files < STATE_LEAST_FILES; }
 /* Returns one word for tables: created, queued, starting, training, stopping, waiting, paused,
  * done, failed, cancelled. */
 const char *run_state_word(const struct run_state *s, const struct run_budget *budget);

@@ -133,8 +133,8 @@ int64_t run_state_full_with_room(const struct run_state *s)
         if (run_attempt_reach(a) > reach || a->progressed)
             count = 0;
         reach = run_attempt_reach(a) > reach ? run_attempt_reach(a) : reach;
-        if (a->cause == CAUSE_DISK_FULL && a->space.any &&
-            a->space.free_bytes >= a->space.needed_bytes)
+        if (a->cause == CAUSE_DISK_FULL && a->space.any && !run_attempt_low_bytes(a) &&
+            !run_attempt_low_files(a))
             count++;
     }
     return count;

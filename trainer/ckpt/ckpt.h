@@ -55,6 +55,7 @@ struct ckpt_room {
     /* needed: the checkpoint's files (saved.h) and what is written beside them. free: before
      * anything was removed; -1: not known */
     int64_t needed_bytes, free_bytes;
+    int64_t free_files; /* files that could still be made then; -1: not known */
     int64_t removed; /* folders */
     bool enough;
 };

@@ -108,6 +108,7 @@ int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full
         return rc;
     room->needed_bytes += SAVED_BESIDE_BYTES;
     room->free_bytes = file_space(w->run_dir);
+    room->free_files = file_inodes(w->run_dir);
     room->enough = !full && (room->free_bytes < 0 || room->free_bytes >= room->needed_bytes);
     if ((rc = room_share(o->c.world, room, err)) < 0)
         return rc;

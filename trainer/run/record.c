@@ -262,6 +262,7 @@ void record_space_low(struct record *r, int64_t step, const struct ckpt_room *ro
     event_int(&e, space_low, step, step);
     event_int(&e, space_low, needed_bytes, room->needed_bytes);
     event_int(&e, space_low, free_bytes, room->free_bytes);
+    event_int(&e, space_low, free_files, room->free_files);
     event_int(&e, space_low, removed, room->removed);
     event_bool(&e, space_low, enough, room->enough);
     commit(r, &e, true);
