@@ -6,15 +6,18 @@
  * into activities and lays them over the existing rows (db/fold_span.c).
  *
  * This gives the same rows as folding all events at once, unless a new event changes the result of
- * events that are already folded. In that case the run is folded again from its first event. There
- * are three such cases; each is rare, and the first pass detects each:
+ * events that are already folded. There are three such cases; each is rare, and the first pass
+ * detects each. In the first two the run is folded again from its first event:
  *     a clock's offset changed, or the beginning of an attempt on it or of the run, or the run got
  *     its first attempt or submission (the wall clock was stepped; an older log arrived late)
  *     a new event comes before a folded one of the same writer (a hole in a log was filled; a copy
  *     of the log held more)
+ * The ingester also requests this when it has removed events. In the third only some attempts are:
  *     a new step comes before another execution of the same step that is already folded, which
  *     therefore is a replay
- * The ingester also requests this when it has removed events.
+ * A row does not say whose activity it holds. So the attempt of that execution is folded again with
+ * all attempts whose activities meet its own in time, and so on: their activities are taken out of
+ * the rows, and all their events are read by the second pass.
  */
 #include "db/fold.h"
 
@@ -58,12 +61,16 @@ static enum fold_kind kind_of(const char *name)
 #define TIMES ", started_at, seconds, cause, replayed, ended_ago_s FROM fold_event"
 #define NEWS " WHERE id BETWEEN ?2 AND ?3 AND +run = ?1 ORDER BY id"
 #define ALL " WHERE run = ?1 ORDER BY attempt, writer, seq"
-/* Selects, besides the columns, whether an event that is already folded (its id is below ?2) is a
- * later execution of the same step, in the order of attempt, seq and writer. */
+/* These are the events of attempt ?2. */
+#define AGAIN " WHERE run = ?1 AND attempt = ?2 ORDER BY writer, seq"
+/* Selects, besides the columns, the attempt of the first of those events that are already folded
+ * (their ids are below ?2) and are later executions of the same step, in the order of attempt, seq
+ * and writer; NULL if there is none. */
 #define OVERTAKES \
-    ", EXISTS (SELECT 1 FROM step s JOIN step o ON o.run = s.run AND o.step = s.step" \
+    ", (SELECT o.attempt FROM step s JOIN step o ON o.run = s.run AND o.step = s.step" \
     " WHERE s.event = e.id AND o.event < ?2" \
-    " AND (o.attempt, o.seq, o.writer) > (s.attempt, s.seq, s.writer)) FROM event e"
+    " AND (o.attempt, o.seq, o.writer) > (s.attempt, s.seq, s.writer)" \
+    " ORDER BY o.attempt, o.seq, o.writer LIMIT 1) FROM event e"
 
 static void event_read(struct store_query *q, bool times, struct fold_event *e)
 {
@@ -83,14 +90,16 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
         e->replayed = store_int(q, 11);
         e->ended_ago_s = store_num(q, 12);
     } else {
-        e->overtakes = store_int(q, 8);
+        e->overtakes = store_column_type(q, 8) != STORE_NULL;
+        e->overtaken = store_int(q, 8);
     }
 }
 
 typedef int event_fn(struct fold *f, const struct fold_event *e, struct err *err);
 
-/* Calls fn for each event until it returns something other than 0. Returns that value, or 0. */
-static int events_each(struct fold *f, const char *sql, const struct fold_news *news, bool times,
+/* Calls fn for each event until it returns something other than 0. Returns that value, or 0.
+ * The n numbers are parameters from ?2 on. */
+static int events_each(struct fold *f, const char *sql, const int64_t *numbers, int n, bool times,
                        event_fn *fn, struct err *err)
 {
     struct store_query *q = NULL;
@@ -99,10 +108,8 @@ static int events_each(struct fold *f, const char *sql, const struct fold_news *
     if (rc < 0)
         return rc;
     store_bind_text(q, 1, f->run);
-    if (!news->whole) {
-        store_bind_int(q, 2, news->first_id);
-        store_bind_int(q, 3, news->last_id);
-    }
+    for (int i = 0; i < n; i++)
+        store_bind_int(q, 2 + i, numbers[i]);
     while (result == 0 && (rc = store_next(q, err)) > 0) {
         event_read(q, times, &e);
         result = fn(f, &e, err);
@@ -136,22 +143,6 @@ static int writer_get(struct fold *f, int64_t attempt, const char *name, struct 
     return 0;
 }
 
-static int clock_take(struct fold *f, const struct fold_event *e, struct err *err)
-{
-    struct fold_writer *w = NULL;
-    struct fold_time at;
-    int rc = writer_get(f, e->attempt, e->writer, &w, err);
-    if (rc < 0)
-        return rc;
-    if (e->overtakes || e->seq <= w->last_seq)
-        return WHOLE;
-    w->last_seq = e->seq;
-    w->dirty = true;
-    return fold_clocks_add(&f->clocks, &e->clocks, e->attempt, &at, err);
-}
-
-/* ---- the second pass: attempts and activities ---- */
-
 static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out, struct err *err)
 {
     size_t at = f->n_attempts;
@@ -168,12 +159,35 @@ static int attempt_get(struct fold *f, int64_t number, struct fold_attempt **out
                                                 .started = INFINITY,
                                                 .first_step = INFINITY,
                                                 .last = -INFINITY,
-                                                .end = -INFINITY};
+                                                .end = -INFINITY,
+                                                .acts_from = INFINITY,
+                                                .acts_to = -INFINITY};
         f->n_attempts++;
     }
     *out = &f->attempts[at];
     return 0;
 }
+
+static int clock_take(struct fold *f, const struct fold_event *e, struct err *err)
+{
+    struct fold_writer *w = NULL;
+    struct fold_attempt *overtaken = NULL;
+    struct fold_time at;
+    int rc;
+    if ((rc = writer_get(f, e->attempt, e->writer, &w, err)) < 0)
+        return rc;
+    if (e->seq <= w->last_seq)
+        return WHOLE;
+    if (e->overtakes && (rc = attempt_get(f, e->overtaken, &overtaken, err)) < 0)
+        return rc;
+    if (overtaken)
+        overtaken->again = true;
+    w->last_seq = e->seq;
+    w->dirty = true;
+    return fold_clocks_add(&f->clocks, &e->clocks, e->attempt, &at, err);
+}
+
+/* ---- the second pass: attempts and activities ---- */
 
 /* Returns when an activity began, which `e` recorded after its end. A writer that read about the
  * activity in a log says, by its own clock, how long ago it ended. Otherwise the wall clock says
@@ -199,8 +213,8 @@ static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_ev
     return a->end_writer && a->down ? 0 : fold_no_memory(f, err);
 }
 
-static int activity_take(struct fold *f, const struct fold_event *e, int clock, double at,
-                         double *begin, struct err *err)
+static int activity_take(struct fold *f, struct fold_attempt *a, const struct fold_event *e,
+                         int clock, double at, double *begin, struct err *err)
 {
     static const int causes[] = {
         [FOLD_STEP] = C_TRAIN, [FOLD_SAVED] = C_SAVE, [FOLD_LOADED] = C_LOAD,
@@ -212,9 +226,12 @@ static int activity_take(struct fold *f, const struct fold_event *e, int clock, 
     double first_at = fold_clocks_first(&f->clocks, e->attempt, clock);
     *begin = activity_begin(e, at, fmax(w->step_at, first_at));
     double end = fmin(*begin + e->seconds, at);
-    if (end > *begin)
+    if (end > *begin) {
         f->acts[f->n_acts++] = (struct fold_interval){*begin, end,
                                                       e->replayed ? C_REPLAY : causes[e->kind]};
+        a->acts_from = fmin(a->acts_from, *begin);
+        a->acts_to = fmax(a->acts_to, end);
+    }
     if (e->kind == FOLD_STEP)
         w->step_at = at;
     return 0;
@@ -236,9 +253,9 @@ static int event_take(struct fold *f, const struct fold_event *e, struct err *er
     if (full && (rc = fold_spans_write(f, err)) < 0)
         return rc;
     f->acts_attempt = e->attempt;
-    if (activity && (rc = activity_take(f, e, clock, at, &begin, err)) < 0)
-        return rc;
     if ((rc = attempt_get(f, e->attempt, &a, err)) < 0)
+        return rc;
+    if (activity && (rc = activity_take(f, a, e, clock, at, &begin, err)) < 0)
         return rc;
     double first = e->kind == FOLD_STEP ? begin : INFINITY;
     a->begin = fmin(a->begin, fmin(at, first));
@@ -258,8 +275,8 @@ static int attempts_load(struct fold *f, struct err *err)
     struct fold_attempt *a;
     int rc = store_ask(f->db,
                        "SELECT attempt, begin_at, first_step_at, last_at, ended_at, ended_writer,"
-                       " ended_seq, cause, started_at FROM fold_attempt WHERE run = ?1"
-                       " ORDER BY attempt",
+                       " ended_seq, cause, started_at, acts_from, acts_to FROM fold_attempt"
+                       " WHERE run = ?1 ORDER BY attempt",
                        &q, err);
     if (rc < 0)
         return rc;
@@ -270,7 +287,8 @@ static int attempts_load(struct fold *f, struct err *err)
         *a = (struct fold_attempt){.number = a->number, .begin = store_num(q, 1),
                                    .first_step = store_num(q, 2), .last = store_num(q, 3),
                                    .end = store_num(q, 4), .end_seq = store_int(q, 6),
-                                   .started = store_num(q, 8)};
+                                   .started = store_num(q, 8), .acts_from = store_num(q, 9),
+                                   .acts_to = store_num(q, 10)};
         if (store_column_type(q, 5) == STORE_NULL)
             continue;
         a->end_writer = arena_strdup(&f->arena, store_text(q, 5));
@@ -332,8 +350,8 @@ static int attempts_save(struct fold *f, struct err *err)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO fold_attempt(run, attempt, begin_at, first_step_at, last_at,"
-        " ended_at, ended_writer, ended_seq, cause, started_at)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        " ended_at, ended_writer, ended_seq, cause, started_at, acts_from, acts_to)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     struct store_query *q = NULL;
     int rc;
     if ((rc = store_ask(f->db, sql, &q, err)) < 0)
@@ -351,6 +369,8 @@ static int attempts_save(struct fold *f, struct err *err)
         store_bind_int(q, 8, a->end_seq);
         store_bind_text(q, 9, a->down);
         store_bind_num(q, 10, a->started);
+        store_bind_num(q, 11, a->acts_from);
+        store_bind_num(q, 12, a->acts_to);
         rc = store_next(q, err);
         store_reset(q);
         if (rc < 0)
@@ -447,31 +467,105 @@ static void clocks_settle(struct fold *f)
         f->from = first;
 }
 
+/* ---- folding attempts again ---- */
+
+static bool attempts_meet(const struct fold_attempt *a, const struct fold_attempt *b)
+{
+    return a->acts_from <= b->acts_to && b->acts_from <= a->acts_to;
+}
+
+/* Marks with each marked attempt all whose activities meet its own. Returns 0; or WHOLE when it is
+ * not known for one of them where its activities lie. */
+static int again_spread(struct fold *f)
+{
+    bool more = true;
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < f->n_attempts; i++) {
+            const struct fold_attempt *a = &f->attempts[i];
+            if (a->again && isinf(a->acts_from) && a->acts_from < 0)
+                return WHOLE;
+            for (size_t k = 0; a->again && k < f->n_attempts; k++) {
+                more |= !f->attempts[k].again && attempts_meet(a, &f->attempts[k]);
+                f->attempts[k].again |= attempts_meet(a, &f->attempts[k]);
+            }
+        }
+    }
+    return 0;
+}
+
+/* Says whether the attempt of this number is folded again. */
+static bool is_again(const struct fold *f, int64_t number)
+{
+    for (size_t i = f->n_attempts; i-- > 0;)
+        if (f->attempts[i].number == number)
+            return f->attempts[i].again;
+    return false;
+}
+
+/* Takes the attempts to be folded again out of the rows and of the state of their writers. */
+static int again_strip(struct fold *f, struct err *err)
+{
+    int rc;
+    for (size_t i = 0; i < f->n_attempts; i++)
+        if (f->attempts[i].again && (rc = fold_spans_strip(f, &f->attempts[i], err)) < 0)
+            return rc;
+    for (size_t i = 0; i < f->n_writers; i++)
+        if (is_again(f, f->writers[i].attempt))
+            f->writers[i].step_at = -INFINITY;
+    return 0;
+}
+
+/* Takes an event of an attempt that is not folded again as a whole. */
+static int news_take(struct fold *f, const struct fold_event *e, struct err *err)
+{
+    return is_again(f, e->attempt) ? 0 : event_take(f, e, err);
+}
+
+/* Makes the second pass over the events of the attempts to be folded again, and over the other new
+ * ones. */
+static int second_pass(struct fold *f, const struct fold_news *news, struct err *err)
+{
+    const char *sql = news->whole ? COLUMNS TIMES ALL : COLUMNS TIMES NEWS;
+    const int64_t ids[] = {news->first_id, news->last_id};
+    int rc;
+    if ((rc = again_strip(f, err)) < 0)
+        return rc;
+    for (size_t i = 0; i < f->n_attempts; i++)
+        if (f->attempts[i].again &&
+            (rc = events_each(f, COLUMNS TIMES AGAIN, &f->attempts[i].number, 1, true, event_take,
+                              err)) < 0)
+            return rc;
+    return events_each(f, sql, ids, news->whole ? 0 : 2, true, news_take, err);
+}
+
 /* Folds the new events into the kept state. Returns 0; WHOLE when the kept state is no longer valid
  * (then nothing was written); or <0. */
 static int fold_on(struct fold *f, const struct fold_news *news, struct err *err)
 {
-    static const char first_whole[] = COLUMNS ", 0 FROM event" ALL;
+    static const char first_whole[] = COLUMNS ", NULL FROM event" ALL;
     static const char first_known[] = COLUMNS OVERTAKES NEWS;
     /* If nothing is folded yet, no new event can come before a folded one. */
-    static const char first_unknown[] = COLUMNS ", 0 FROM event" NEWS;
+    static const char first_unknown[] = COLUMNS ", NULL FROM event" NEWS;
     const char *first = news->whole ? first_whole : f->known ? first_known : first_unknown;
-    const char *second = news->whole ? COLUMNS TIMES ALL : COLUMNS TIMES NEWS;
+    const int64_t ids[] = {news->first_id, news->last_id};
     double from = f->from;
     bool was_run = f->is_run;
     int rc;
     if (!f->known && (rc = kept_drop(f->db, f->run, err)) < 0)
         return rc;
-    if ((rc = events_each(f, first, news, false, clock_take, err)) != 0)
+    if ((rc = events_each(f, first, ids, news->whole ? 0 : 2, false, clock_take, err)) != 0)
         return rc;
     clocks_settle(f);
     if (f->known && (fold_clocks_moved(&f->clocks) || f->from != from || f->is_run != was_run))
         return WHOLE;
+    if ((rc = again_spread(f)) != 0)
+        return rc;
     if ((rc = fold_spans_open(f, err)) < 0)
         return rc;
     if (was_run && (rc = fold_phases_make(f, f->done_to, &f->phases, err)) < 0)
         return rc;
-    if ((rc = events_each(f, second, news, true, event_take, err)) < 0)
+    if ((rc = second_pass(f, news, err)) < 0)
         return rc;
     if ((rc = fold_spans_write(f, err)) < 0)
         return rc;

@@ -40,7 +40,9 @@ struct fold_event { /* texts are borrowed until the query's next row */
     /* set for activities such as steps and saves; NaN where unknown */
     double started_at, seconds, ended_ago_s;
     bool replayed;
-    bool overtakes; /* a step of which a later execution is already folded */
+    /* a step of which later executions are already folded; the first of them is of this attempt */
+    bool overtakes;
+    int64_t overtaken;
 };
 
 struct fold_attempt { /* times on the run's clock; +-infinity: not seen */
@@ -50,6 +52,10 @@ struct fold_attempt { /* times on the run's clock; +-infinity: not seen */
     double begin, started, first_step, last, end;
     const char *end_writer, *down; /* writer and cause of the attempt's end */
     int64_t end_seq;
+    /* All of its activities that are folded lie in [acts_from, acts_to]; +-infinity: it has none.
+     * From -infinity to infinity: an older reel folded it, which did not keep them. */
+    double acts_from, acts_to;
+    bool again; /* its events are read again: a step is a replay now */
     bool dirty;
 };
 struct fold_writer {
@@ -105,6 +111,9 @@ void fold_spans_close(struct fold *f);
 /* Updates the rows with the gathered activities and the present attempts. f->acts is empty
  * afterwards. */
 int fold_spans_write(struct fold *f, struct err *err);
+/* Takes the activities of an attempt out of the rows. The activities of all attempts that meet it
+ * in time must be added afterwards. */
+int fold_spans_strip(struct fold *f, const struct fold_attempt *a, struct err *err);
 /* Lists the phases (queue, start and down) that follow from the present attempts. */
 int fold_phases_make(const struct fold *f, double until, struct fold_phases *out, struct err *err);
 

@@ -233,10 +233,10 @@ static int rows_add(struct fold *f, const struct cut *c, const struct fold_span 
 }
 
 static int cut_fill(struct fold *f, const struct window *w, const struct fold_phases *phases,
-                    struct cut *c, struct err *err)
+                    bool keep, struct cut *c, struct err *err)
 {
     int rc;
-    if ((rc = rows_read(f, w, c, err)) < 0)
+    if (keep && (rc = rows_read(f, w, c, err)) < 0)
         return rc;
     down_list(c, phases);
     for (size_t i = 0; i < f->n_acts; i++)
@@ -252,14 +252,15 @@ static int cut_fill(struct fold *f, const struct window *w, const struct fold_ph
     return 0;
 }
 
+/* Cuts the window anew. `keep` says whether the activities in its rows stay. */
 static int window_cut(struct fold *f, const struct window *w, const struct fold_phases *phases,
-                      struct err *err)
+                      bool keep, struct err *err)
 {
     struct cut c = {0};
     struct fold_edge *edges = NULL;
     struct fold_span *spans = NULL;
     int rc;
-    if ((rc = cut_fill(f, w, phases, &c, err)) < 0)
+    if ((rc = cut_fill(f, w, phases, keep, &c, err)) < 0)
         goto out;
     edges = malloc((2 * c.n + 1) * sizeof *edges);
     spans = malloc((2 * c.n + 1) * sizeof *spans);
@@ -292,7 +293,7 @@ int fold_spans_write(struct fold *f, struct err *err)
         window_hold(&w, isfinite(f->done_to) ? f->done_to : f->from, f->until);
     if ((rc = window_settle(f, &w, err)) < 0)
         goto out;
-    if (w.to > w.from && (rc = window_cut(f, &w, &now, err)) < 0)
+    if (w.to > w.from && (rc = window_cut(f, &w, &now, true, err)) < 0)
         goto out;
     f->n_acts = 0;
     f->done_to = f->until;
@@ -300,6 +301,17 @@ out:
     free(f->phases.list);
     f->phases = now;
     return rc;
+}
+
+int fold_spans_strip(struct fold *f, const struct fold_attempt *a, struct err *err)
+{
+    struct window w = {a->acts_from, fmin(a->acts_to, f->done_to)};
+    int rc;
+    if (!f->is_run)
+        return 0;
+    if ((rc = window_settle(f, &w, err)) < 0)
+        return rc;
+    return w.to > w.from ? window_cut(f, &w, &f->phases, false, err) : 0;
 }
 
 int fold_spans_open(struct fold *f, struct err *err)

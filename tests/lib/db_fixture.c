@@ -71,6 +71,8 @@ char *dump(const char *path)
         "run, attempt, writer, seq",
         "SELECT run, attempt, writer, seq, json FROM conflict ORDER BY 1, 2, 3, 4, 5",
         "SELECT * FROM damage ORDER BY 1, 2, 3, 4",
+        "SELECT * FROM fold_attempt ORDER BY 1, 2",
+        "SELECT * FROM fold_writer ORDER BY 1, 2, 3",
     };
     struct store *db = NULL;
     struct str out = STR_INIT;

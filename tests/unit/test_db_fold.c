@@ -331,13 +331,61 @@ static void test_work_is_that_of_the_news(void **state)
     assert_true(stepped[1] < 1.2 * (double)stepped[0] && stepped[0] < all[0] / 5);
 }
 
+/* Makes a run of `attempts` attempts of 40 steps, 8 of them replays, and reads it. Then steps come
+ * late to the log of attempt 5, which attempt 6 has done. */
+static void late_steps_make(int attempts)
+{
+    char events[512];
+    file_remove_tree(home, NULL);
+    fx_reset();
+    snprintf(events, sizeof events, "%s/runs/" FX_RUN "/events", home);
+    for (int a = 1, first = 0; a <= attempts; a++, first += 32, fx_pass(10))
+        fx_attempt(events, FX_RUN, a, first, first + 39, 32 * attempts + 8, "preempt");
+    ingest_work();
+    struct evlog *log = fx_open(events, FX_RUN, 5, "rank0");
+    for (int s = 0; s < 20; s++)
+        fx_step(log, 32 * 4 + 40 + s, 0.25, 0.5);
+    evlog_close(log);
+}
+
+/* Steps that are told late of an old attempt make replays of those of the next one. Only that one
+ * is folded again. */
+static void test_work_of_late_steps(void **state)
+{
+    (void)state;
+    late_steps_make(10);
+    int64_t few = ingest_work();
+    late_steps_make(60);
+    int64_t many = ingest_work();
+    print_message("operations: %lld after 10 attempts, %lld after 60\n", (long long)few,
+                  (long long)many);
+    assert_true(many < 2 * few);
+    assert_true(ask_num("SELECT count(*) FROM v_step WHERE attempt = 6 AND replayed") == 28);
+    equals_fresh();
+}
+
+/* An older reel has not kept where the activities of its attempts lie. */
+static void test_late_steps_after_an_older_reel(void **state)
+{
+    struct store *db = NULL;
+    (void)state;
+    late_steps_make(7);
+    assert_int_equal(store_open(db_path, STORE_WRITE, &db, NULL), 0);
+    assert_int_equal(
+        store_exec(db, "UPDATE fold_attempt SET acts_from = -9e999, acts_to = 9e999", NULL), 0);
+    store_close(db);
+    assert_int_equal(ingest().events_new, 20);
+    equals_fresh();
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, db_setup, db_teardown)
     const struct CMUnitTest tests[] = {
         T(test_time_by_cause), T(test_time_under_clock_steps), T(test_sweep),
         T(test_random_histories_in_random_pieces), T(test_listed_runs_are_folded_anew),
-        T(test_work_is_that_of_the_news),
+        T(test_work_is_that_of_the_news), T(test_work_of_late_steps),
+        T(test_late_steps_after_an_older_reel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
