@@ -47,20 +47,33 @@ static void seconds_add(struct str *out, const char *label, double s)
         str_addf(out, "%s %s", label, num_format_seconds(s, buf, sizeof buf));
 }
 
+/* Says since when and for how long the run was not training. Of an end that nobody saw only the
+ * earliest time is known, that of the attempt's last event. */
+static void total_text(const struct run_attempt *a, double total, struct str *out)
+{
+    double end = a->heard_at > 0 ? a->heard_at : a->ended_at;
+    char when[32];
+    str_addf(out, "  %s ",
+             clock_format_utc(a->signal_at > 0 ? a->signal_at : end, when, sizeof when));
+    seconds_add(out, "not training for", total);
+    if (!isfinite(total))
+        str_add(out, "not training since");
+    else if (a->heard_at > 0 && a->signal_at <= 0)
+        str_add(out, " at most, since it was last heard of");
+}
+
 static void gap_text(const struct run_attempt *a, const struct run_attempt *b, struct str *out)
 {
     struct run_gap g = run_gap_of(a, b);
-    char when[32];
-    str_addf(out, "  %s ",
-             clock_format_utc(a->signal_at > 0 ? a->signal_at : a->ended_at, when, sizeof when));
-    seconds_add(out, "not training for", g.total);
-    str_addf(out, "%s: attempt %lld ended by %s", isfinite(g.total) ? "" : "not training since",
-             (long long)a->number, attempt_cause_names[a->cause]);
+    total_text(a, g.total, out);
+    str_addf(out, ": attempt %lld ended by %s", (long long)a->number,
+             attempt_cause_names[a->cause]);
     if (a->signal_at > 0)
         str_addf(out, " (%s at the %s)", a->signal, a->signal_at_step ? "trainer's step" : "agent");
     if (g.stopping > 0)
-        seconds_add(out, ", stopped within", g.stopping);
-    else if (a->signal_at > 0 && a->ended_at > 0)
+        seconds_add(out, a->heard_at > 0 ? ", last heard of after" : ", stopped within",
+                    g.stopping);
+    else if (a->signal_at > 0 && a->ended_at > 0 && a->heard_at <= 0)
         str_add(out, ", stopped at once");
     if (a->saved_step >= 0)
         str_addf(out, ", %lld step%s saved", (long long)a->saved_step,

@@ -140,7 +140,7 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
 }
 
 static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
-                   const char *detail, struct err *err)
+                   const char *detail, double heard_at, struct err *err)
 {
     struct evlog_event e;
     event_begin(log, &e, attempt_ended);
@@ -148,6 +148,8 @@ static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, i
     event_int(&e, attempt_ended, exit_code, exit_code);
     event_int(&e, attempt_ended, signal, exit_signal);
     event_text(&e, attempt_ended, detail, detail);
+    if (heard_at > 0)
+        event_num(&e, attempt_ended, heard_at, heard_at);
     return evlog_commit(log, &e, true, err);
 }
 
@@ -155,7 +157,7 @@ int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int 
                 const char *detail)
 {
     struct err err = {0};
-    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, &err);
+    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, 0, &err);
     if (rc < 0)
         log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
                 evlog_keeps(a->log) ? " yet" : "", err.text);
@@ -290,7 +292,8 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
     bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
     enum attempt_cause cause = stopped ? stopped_cause(state, detail)
                                        : cause_of_silent(last, agent_signal, ending, detail);
-    return end_put(*log, cause, -1, agent_signal, detail, err) == ERR_FULL ? ERR_FULL : 0;
+    double heard_at = writer == FOLLOWER ? last->last_event_at : 0;
+    return end_put(*log, cause, -1, agent_signal, detail, heard_at, err) == ERR_FULL ? ERR_FULL : 0;
 }
 
 /* ---- claiming ---- */

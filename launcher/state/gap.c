@@ -16,10 +16,11 @@ static int64_t replayed(const struct run_attempt *a, const struct run_attempt *b
 
 struct run_gap run_gap_of(const struct run_attempt *a, const struct run_attempt *b)
 {
-    double from = a->signal_at > 0 ? a->signal_at : a->ended_at;
+    double end = a->heard_at > 0 ? fmax(a->heard_at, a->signal_at) : a->ended_at;
+    double from = a->signal_at > 0 ? a->signal_at : end;
     struct run_gap g = {
         .total = NAN,
-        .stopping = between(from, a->ended_at),
+        .stopping = between(from, end),
         .waiting = NAN,
         .starting = NAN,
         .load = NAN,
@@ -27,7 +28,7 @@ struct run_gap run_gap_of(const struct run_attempt *a, const struct run_attempt 
     };
     if (!b)
         return g;
-    g.waiting = between(a->ended_at, b->started_at);
+    g.waiting = between(end, b->started_at);
     g.starting = between(b->started_at, b->first_step_at);
     g.load = b->load_s;
     g.replayed = replayed(a, b);

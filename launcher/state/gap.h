@@ -6,7 +6,7 @@
 
 struct run_gap {     /* seconds; NAN where an event is missing */
     double total;    /* from the notice to stop, else the end, to the next first step */
-    double stopping; /* from the notice to the end */
+    double stopping; /* from the notice to the end, or to the last event where nobody saw the end */
     double waiting;  /* to the start of the next attempt */
     double starting; /* to its first step */
     double load;     /* part of `starting` in which it loaded its checkpoint */

@@ -219,6 +219,7 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
     a->end_time = e->time;
     a->cause = cause_parse(json_text(event, "cause", ""));
     a->exit_code = (int)json_int(event, "exit_code", 0);
+    a->heard_at = json_num(event, "heard_at", 0);
     text_set(a->detail, sizeof a->detail, event, "detail");
 }
 

@@ -69,6 +69,7 @@ struct run_attempt {
     int64_t restart; /* how often its job had been requeued before */
     double started_at, trainer_started_at, first_step_at, ended_at;
     double last_event_at; /* of all logs of the attempt */
+    double heard_at; /* of its last event, if the next agent recorded its end; else 0 */
     double signal_at;    /* first stop notice, at the agent or at the trainer; 0: none */
     char signal[16];     /* name of that notice's signal */
     /* The notice reached the trainer's step and not (yet) the agent, as Slurm's notices do within a

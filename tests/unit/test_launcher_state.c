@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "launcher/run/limit.h"
 #include "launcher/state/attempt.h"
+#include "launcher/state/gap.h"
 #include "launcher/state/pace.h"
 #include "launcher/state/state.h"
 #include "tests/lib/histories.h"
@@ -310,6 +311,23 @@ static void failures(void **state)
     assert_true(pace_mtbf_s(&s) == 300);
 }
 
+/* The next agent records an end that nobody saw: the gap begins where the attempt was last heard
+ * of, and not where that agent began. */
+static void gap_after_silence(void **state)
+{
+    struct run_attempt a = {.ended_at = 143, .heard_at = 110},
+                       b = {.started_at = 143, .first_step_at = 144};
+    struct run_gap g = run_gap_of(&a, &b);
+    (void)state;
+    assert_true(g.total == 34 && g.stopping == 0 && g.waiting == 33);
+    a.signal_at = 112;
+    g = run_gap_of(&a, &b);
+    assert_true(g.total == 32 && g.stopping == 0 && g.waiting == 31);
+    a.heard_at = 0;
+    g = run_gap_of(&a, &b);
+    assert_true(g.total == 32 && g.stopping == 31 && g.waiting == 0);
+}
+
 /* 1, 2, 4 … 30 minutes after ends for want of space; other ends between them change nothing, a new
  * step begins anew. */
 static void full_disk_pauses(void **state)
@@ -415,6 +433,7 @@ int main(void)
                                        cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
                                        cmocka_unit_test(a_clock_that_is_stepped),
                                        cmocka_unit_test(leads), cmocka_unit_test(failures),
+                                       cmocka_unit_test(gap_after_silence),
                                        cmocka_unit_test(full_disk_pauses),
                                        cmocka_unit_test(notices),
                                        cmocka_unit_test(ranks_without_a_handler)};

@@ -342,6 +342,7 @@ static enum attempt_cause cause_told(const struct attempt_ending *told)
     run_state_release(&s);
     s = state_now();
     enum attempt_cause cause = s.attempts[0].cause;
+    assert_true(s.attempts[0].heard_at > 0 && s.attempts[0].heard_at <= s.attempts[0].ended_at);
     snprintf(detail, sizeof detail, "%s", s.attempts[0].detail);
     run_state_release(&s);
     return cause;
