@@ -11,8 +11,9 @@
  *     m x(b) L/pp                               the stage with the most layers
  *     m x(b) F + x(b) (L - F)/v                 the last stage, and what precedes it (price.c)
  *
- * - Micro-batch sizes. Of the sizes that give the same m only the smallest is considered: the
- *   others compute and hold more. So b goes from one m to the next.
+ * - Micro-batch sizes. Of the sizes that give the same m the smallest is considered, since the
+ *   others compute and hold more, and the smallest multiple of each power of two up to 64, which is
+ *   as even as any other. Products slow down where a side is no multiple of 64 or of 8.
  * - Bounds for larger micro-batches. Products get more efficient with b, and latencies are shared,
  *   so x(b)/b does not grow with b. Since m b >= n, the bounds hold for every larger size b' if
  *   m x(b) is replaced by n X, with X = x(n)/n, and v by the largest there is: n X L/pp, and
@@ -622,11 +623,11 @@ static bool sizes_meet(struct stream *s, struct layout l, int64_t to)
     if (sizes_slow(s, l, to))
         return true;
     middle = s->coarse ? l.mbs
-                       : stream_smallest_mbs(samples, (int64_t)sqrt((double)l.mbs * (double)to));
+                       : stream_considered_mbs(s, &l, (int64_t)sqrt((double)l.mbs * (double)to));
     if (!sizes_meet(s, l, middle))
         return false;
-    l.mbs = s->coarse ? stream_smallest_mbs(samples, num_min_i64(samples, 2 * l.mbs))
-                      : stream_next_mbs(samples, middle);
+    l.mbs = s->coarse ? stream_considered_mbs(s, &l, num_min_i64(samples, 2 * l.mbs))
+                      : stream_next_mbs(s, &l, middle);
     return sizes_meet(s, l, to);
 }
 
@@ -647,7 +648,7 @@ static void grid_meet(struct stream *s, struct layout l)
     stream_states_clear(s);
     s->found->grids += most_vpp(s, &l);
     s->found->legal += count;
-    for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(samples, l.mbs))
+    for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(s, &l, l.mbs))
         if (memory_closes(s, &l))
             return;
     if (l.mbs > samples)

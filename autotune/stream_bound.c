@@ -13,13 +13,36 @@ static const struct model *model_of(const struct stream *s) { return s->spec->wo
 int64_t stream_samples(const struct stream *s, const struct layout *l)
 { return num_ceil_div(s->spec->work->gbs, l->dp); }
 
-int64_t stream_smallest_mbs(int64_t samples, int64_t mbs)
-{ return num_ceil_div(samples, num_ceil_div(samples, mbs)); }
-
-int64_t stream_next_mbs(int64_t samples, int64_t mbs)
+/* Returns the largest power of two by which it matters whether a size is divisible: 64, or 1 where
+ * the tokens of each sample are a multiple of 64 and no product has as many rows as there are
+ * samples (price_ragged() in price_part.c). */
+static int64_t even_most(const struct stream *s, const struct layout *l)
 {
-    int64_t m = num_ceil_div(samples, mbs);
-    return m == 1 ? samples + 1 : num_ceil_div(samples, m - 1);
+    bool rows_of_tokens = !model_is_video(model_of(s));
+    return rows_of_tokens && seq_tokens(s->spec->work->seq) % (64 * l->cp) == 0 ? 1 : 64;
+}
+
+int64_t stream_considered_mbs(const struct stream *s, const struct layout *l, int64_t mbs)
+{
+    int64_t samples = stream_samples(s, l), m = num_ceil_div(samples, mbs),
+            smallest = num_ceil_div(samples, m), found = smallest;
+    for (int64_t p = even_most(s, l); p >= 2; p /= 2) {
+        int64_t even = num_round_up(smallest, p);
+        found = even <= mbs ? num_max_i64(found, even) : found;
+    }
+    return found;
+}
+
+int64_t stream_next_mbs(const struct stream *s, const struct layout *l, int64_t mbs)
+{
+    int64_t samples = stream_samples(s, l), m = num_ceil_div(samples, mbs),
+            smallest = num_ceil_div(samples, m),
+            next = m == 1 ? samples + 1 : num_ceil_div(samples, m - 1);
+    for (int64_t p = even_most(s, l); p >= 2; p /= 2) {
+        int64_t even = num_round_up(smallest, p);
+        next = even > mbs ? num_min_i64(next, even) : next;
+    }
+    return next;
 }
 
 /* ---- bounds ---- */
@@ -80,7 +103,7 @@ void stream_even_set(struct stream *s, const struct layout *l, int64_t to)
     double depths[PRICE_DEPTHS], *even = s->even.even, most = 2;
     for (int k = 0; k < PRICE_DEPTHS; k++)
         even[k] = INFINITY;
-    for (int64_t b = l->mbs; b <= to && most > 1; b = stream_next_mbs(stream_samples(s, l), b)) {
+    for (int64_t b = l->mbs; b <= to && most > 1; b = stream_next_mbs(s, l, b)) {
         depths_of(s, l, b, depths);
         most = 1;
         for (int k = 0; k < PRICE_DEPTHS; k++) {

@@ -86,10 +86,11 @@ void stream_orders_find(struct stream *s, const struct layout *grid,
 
 /* Returns the samples of the busiest replica. */
 int64_t stream_samples(const struct stream *s, const struct layout *l);
-/* Returns the smallest micro-batch size that gives no more micro-batches than this one. */
-int64_t stream_smallest_mbs(int64_t samples, int64_t mbs);
-/* Returns the next micro-batch size that gives fewer micro-batches; samples + 1 after the last. */
-int64_t stream_next_mbs(int64_t samples, int64_t mbs);
+/* Returns the largest micro-batch size up to this one that is considered, of those with as many
+ * micro-batches: the smallest, or the smallest multiple of 2, 4, ... 64. */
+int64_t stream_considered_mbs(const struct stream *s, const struct layout *l, int64_t mbs);
+/* Returns the next micro-batch size that is considered; samples + 1 after the last. */
+int64_t stream_next_mbs(const struct stream *s, const struct layout *l, int64_t mbs);
 /* Returns the seconds of a part of a layer for a micro-batch. */
 double stream_part_seconds(const struct price_part *q);
 /* Returns the seconds of a layer's forward and backward for a micro-batch. */

@@ -73,7 +73,7 @@ static bool same_but_recompute(struct layout a, const struct layout *b)
     return layout_equal(&a, b);
 }
 
-/* Whether no smaller micro-batches are as few. */
+/* Tells whether no smaller micro-batches are as few. */
 static bool smallest(const struct layout *l, const struct host_space_spec *spec)
 {
     int64_t share = num_ceil_div(spec->space.gbs, l->dp);
@@ -147,7 +147,7 @@ static void always_drop(struct space *some, const struct layout *always)
     some->n = n;
 }
 
-/* What is looked at, as a list, and what is kept of it. */
+/* Holds what is looked at, as a list, and what is kept of it. */
 static void held_to_list(const struct host_space_spec *spec, int64_t cores, bool surely)
 {
     struct host_space_survey survey;

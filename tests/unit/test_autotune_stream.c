@@ -103,6 +103,10 @@ static void brute_force(void **state)
         {"dit-b", "reel", "5x9x5", 2, 65, 1},
         {"dit-b", "reel", "5x9x5", 2, 96, 1},
         {"dit-b", "megatron", "5x9x5", 4, 70, 0.06},
+        /* here a size wins that is larger than it must be, but whose products have even sides */
+        {"dit-xl", "megatron", "7x11x13", 2, 60, 1},
+        {"stdit-xl", "reel", "1x16x16", 1, 45, 1},
+        {"dit-l", "fsdp2", "5x9x5", 1, 60, 0.6},
         /* another order of ranks wins here and below */
         {"dit-b", "megatron-bridge", "16x32x32", 8, 1, 0.06, 2},
         {"dit-l", "reel", "32x64x64", 8, 2, 1, 2},
@@ -242,7 +246,7 @@ static void crowded(void **state)
     planner_free(p);
 }
 
-/* Of zero 3, ranks with more virtual stages gather less often. What is found with them is no slower
+/* With zero 3, ranks with more virtual stages gather less often. What is found with them is no slower
  * for that, and none of it is lost. */
 static void gathered_less(void **state)
 {
