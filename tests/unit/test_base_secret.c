@@ -1,4 +1,4 @@
-/* What of a command may be a secret, and is hidden where the command is recorded. */
+/* Tests which words of a command pass for secrets, and how they are hidden. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
