@@ -382,6 +382,54 @@ int planner_predict(const struct planner *p, const struct layout *l, struct plan
     return rc;
 }
 
+/* ---- what a layout's terms are made of ---- */
+
+/* Tells whether a term's rate is told by a constant: the time of the others follows from terms that
+ * stand beside them. CONSTANT_COMPUTE slows all computation alike, and so tells no term apart. */
+static bool has_constant(enum price_term t, enum constant_id id)
+{
+    return t != PRICE_INPUTS && t != PRICE_CONTENTION && t != PRICE_BUBBLE &&
+           id != CONSTANT_COMPUTE && !constant_is_memory(id);
+}
+
+/* Returns the seconds of a term's work, hidden ones too. */
+static double whole_term(const struct price_step *s, int t) { return s->term[t] + s->hidden[t]; }
+
+/* Prices a layout once more with one constant lowered by a hundredth. */
+static int lowered_price(const struct planner *p, const struct work *w, const struct layout *l,
+                         int id, struct price_step *out, struct err *err)
+{
+    struct price_machine machine;
+    struct price price;
+    double v[CONSTANTS];
+    memcpy(v, p->v, sizeof v);
+    v[id] *= 0.99;
+    price_machine(&p->cluster, v, act_of(p), p->work.fp8, &machine);
+    price_parts(&machine, w, &price);
+    return price_replay(&price, l, out, err);
+}
+
+/* Finds the constant that changes each term's seconds most, the first of those that change it
+ * alike: the prices themselves say whether a message waits for links, NICs or its start. */
+static int constants_find(const struct planner *p, const struct work *w, const struct layout *l,
+                          const struct price_step *now, int constant[PRICE_TERMS], struct err *err)
+{
+    double most[PRICE_TERMS];
+    int rc = 0;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        most[t] = 1e-5, constant[t] = -1;
+    for (int id = 0; id < CONSTANTS && rc == 0; id++) {
+        struct price_step s;
+        rc = lowered_price(p, w, l, id, &s, err);
+        for (int t = 0; t < PRICE_TERMS && rc == 0; t++) {
+            double by = fabs(whole_term(&s, t) / whole_term(now, t) - 1);
+            if (has_constant((enum price_term)t, (enum constant_id)id) && by > 1.001 * most[t])
+                most[t] = by, constant[t] = id;
+        }
+    }
+    return rc;
+}
+
 int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err)
 {
@@ -390,8 +438,7 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
                : err_set(err, ERR_NOMEM, "out of memory for a plan");
     if (rc == 0) {
         price_work(w, l, out->planned.step.stage, out->work);
-        for (int t = 0; t < PRICE_TERMS; t++)
-            out->constant[t] = price_work_constant(&p->machine, w, l, (enum price_term)t);
+        rc = constants_find(p, w, l, &out->planned.step, out->constant, err);
     }
     free(w);
     return rc;

@@ -78,7 +78,8 @@ int planner_predict(const struct planner *p, const struct layout *l, struct plan
 struct explained {
     struct planned planned;
     double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */
-    int constant[PRICE_TERMS];  /* enum constant_id of what makes it fast or slow; -1: none */
+    int constant[PRICE_TERMS];  /* enum constant_id of the one whose change by a hundredth changes
+                                 * the term's time most, besides CONSTANT_COMPUTE; -1: none */
 };
 int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err);

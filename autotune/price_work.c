@@ -104,39 +104,3 @@ void price_work(const struct work *w, const struct layout *l, int64_t stage,
     out[PRICE_CONTENTION] = out[PRICE_SPREAD] = (double)layout_world(l);
     out[PRICE_OVERHEAD] = 1;
 }
-
-/* Returns the constant of the network if the group spans nodes, else that of the links. */
-static int link_or_nic(const struct price_machine *m, const struct work *w,
-                       const struct layout *l, enum traffic_group group)
-{
-    struct price_group g = price_group(l, w->model, group);
-    bool leaves = price_group_leaves(g, (double)m->cluster->node.devices);
-    return leaves ? CONSTANT_NIC_SHARE : CONSTANT_LINK_SHARE;
-}
-
-int price_work_constant(const struct price_machine *m, const struct work *w,
-                        const struct layout *l, enum price_term term)
-{
-    switch (term) {
-    case PRICE_GEMM: return CONSTANT_GEMM_SHARE;
-    case PRICE_ATTENTION:
-        return attention_keeps_scores(w->stack->attention) ? CONSTANT_SCORES_SHARE
-                                                           : CONSTANT_ATTENTION_BACKWARD;
-    case PRICE_ELEMENTWISE:
-    case PRICE_OPTIMIZER: return CONSTANT_COPY_SHARE;
-    case PRICE_RECOMPUTE: return CONSTANT_AGAIN;
-    case PRICE_LAUNCH: return CONSTANT_KERNEL_S;
-    case PRICE_TP: return link_or_nic(m, w, l, TRAFFIC_TP);
-    case PRICE_CP: return link_or_nic(m, w, l, TRAFFIC_CP);
-    case PRICE_PP: return link_or_nic(m, w, l, TRAFFIC_PP);
-    case PRICE_GATHER:
-    case PRICE_REDUCE: return link_or_nic(m, w, l, l->zero ? TRAFFIC_SHARD : TRAFFIC_REPLICA);
-    case PRICE_SPREAD: return CONSTANT_SPREAD;
-    case PRICE_OVERHEAD: return CONSTANT_STEP_S;
-    case PRICE_INPUTS:
-    case PRICE_CONTENTION:
-    case PRICE_BUBBLE:
-    case PRICE_TERMS: break;
-    }
-    return -1;
-}

@@ -1,6 +1,6 @@
-/* price_work: computes how much work stands behind each term of a step's price, and says which
- * constant its rate depends on. Its functions are pure. The seconds come from price.h, the amounts
- * from profiles/work.h; an amount divided by its seconds is the rate that the term reaches.
+/* price_work: computes how much work stands behind each term of a step's price. It is pure. The
+ * seconds come from price.h, the amounts from profiles/work.h; an amount divided by its seconds is
+ * the rate that the term reaches.
  */
 #ifndef AUTOTUNE_PRICE_WORK_H
 #define AUTOTUNE_PRICE_WORK_H
@@ -13,8 +13,5 @@ extern const char *const price_work_units[PRICE_TERMS];
  * number of other stages, for contention and spread that of all ranks, for overhead 1 step. */
 void price_work(const struct work *w, const struct layout *l, int64_t stage,
                 double out[PRICE_TERMS]);
-/* Returns the constant on which the term's rate depends most, -1 where there is none. */
-int price_work_constant(const struct price_machine *m, const struct work *w,
-                        const struct layout *l, enum price_term term);
 
 #endif

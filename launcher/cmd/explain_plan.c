@@ -153,7 +153,7 @@ static void memory_because(const struct explanation *x, const struct explained *
 }
 
 /* Holds the constant of a term with its 90 % interval, which comes from the fit, or else from the
- * spread of its prior. */
+ * spread of its prior within the constant's bounds: no share is larger than 1. */
 struct term_constant { const char *name, *source; double value, lo, hi; };
 static const double nine_of_ten = 1.645;
 
@@ -165,9 +165,11 @@ static struct term_constant constant_of(const struct explanation *x, int t)
         return (struct term_constant){NULL, "", NAN, NAN, NAN};
     const struct constant *k = constants_best(&p->constants, (enum constant_id)id,
                                               &p->cluster.device, &p->stack);
-    double v = p->v[id], spread = exp(nine_of_ten * constant_table[id].sd);
-    return k ? (struct term_constant){constant_table[id].name, k->source, v, k->lo, k->hi}
-             : (struct term_constant){constant_table[id].name, "prior", v, v / spread, v * spread};
+    const struct constant_info *info = &constant_table[id];
+    double v = p->v[id], spread = exp(nine_of_ten * info->sd);
+    return k ? (struct term_constant){info->name, k->source, v, k->lo, k->hi}
+             : (struct term_constant){info->name, "prior", v, fmax(v / spread, info->lo),
+                                      fmin(v * spread, info->hi)};
 }
 
 /* ---- JSON ---- */

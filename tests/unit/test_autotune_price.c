@@ -199,9 +199,6 @@ static void amounts(void **state)
     struct work_stage stage;
     work_stage(&f.w, &l, 1, &stage);
     assert_close(work[PRICE_GATHER], work_stage_elements(&f.w, &stage) / 2 * 2, 1e-12, "gathers");
-    assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_TP), CONSTANT_LINK_SHARE);
-    l = layout_of("dp=16");
-    assert_int_equal(price_work_constant(&f.machine, &f.w, &l, PRICE_REDUCE), CONSTANT_NIC_SHARE);
 }
 
 /* An operation takes kernel_s besides its work; where work is less than the host needs to start
