@@ -10,9 +10,10 @@
  *
  * Gauss-Newton: (J' W J + diag(1/sd^2)) delta = J' W r - (theta - prior)/sd^2, with derivatives by
  * differences. A step changes no theta_k by more than MOST_STEP. Values stay within a constant's
- * bounds. The inverse of the matrix gives the interval that holds with probability 0.9. time_sd of
- * a stack is the spread of the residuals, and its prior counts like SPREAD_ROWS rows. Where a row
- * leaves open its micro-batch, virtual stages or recomputation, each round chooses them anew.
+ * bounds. The inverse of the matrix gives the interval that holds with probability 0.9; what lies
+ * beyond a bound is cut off. time_sd of a stack is the spread of the residuals, and its prior
+ * counts like SPREAD_ROWS rows. Where a row leaves open its micro-batch, virtual stages or
+ * recomputation, each round chooses them anew.
  */
 #include "autotune/calibrate.h"
 
@@ -254,9 +255,18 @@ static bool is_told(const struct fit *f, int64_t i)
     return f->named[i] && log(k->hi / k->lo) < 0.98 * 2 * INTERVAL * constant_table[k->id].sd;
 }
 
+/* Returns a constant whose interval ends at the constant's bounds. */
+static struct constant bounded(const struct constant *k)
+{
+    struct constant out = *k;
+    out.lo = fmax(k->lo, constant_table[k->id].lo);
+    out.hi = fmin(k->hi, constant_table[k->id].hi);
+    return out;
+}
+
 /* Puts back the constants about which the rows say nothing: their interval is still that of the
- * prior. One that was not there before is dropped, since a prior holds without an entry too.
- * Returns how many were fitted. */
+ * prior. One that was not there before is dropped, since a prior holds without an entry too. The
+ * others get their bounds. Returns how many were fitted. */
 static int64_t untold_restore(struct fit *f)
 {
     int64_t n = 0, fitted = 0;
@@ -264,7 +274,7 @@ static int64_t untold_restore(struct fit *f)
         bool told = is_told(f, i);
         fitted += told;
         if (told || i < f->n_before)
-            f->c->items[n++] = told ? f->c->items[i] : f->before[i];
+            f->c->items[n++] = told ? bounded(&f->c->items[i]) : f->before[i];
     }
     f->c->n = n;
     return fitted;
