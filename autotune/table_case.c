@@ -135,6 +135,17 @@ static size_t word_of(const char *text)
     return n;
 }
 
+const char *table_gpu(const char *text)
+{
+    static const char *const makers[] = {"nvidia", "tesla"};
+    for (size_t i = 0; i < ARRAY_LEN(makers); i++) {
+        size_t n = strlen(makers[i]);
+        if (word_of(text) == n && strncasecmp(text, makers[i], n) == 0 && text[n])
+            text += n + 1;
+    }
+    return text;
+}
+
 static bool is_kin(const char *name, const char *gpu)
 {
     size_t n = word_of(gpu);
@@ -205,7 +216,7 @@ static const char *machine_read(const struct table_line *l, const struct numbers
                                 const struct table_profiles *p, struct table_case *c)
 {
     double gb = n->gpu_mem_gb;
-    const struct device *d = gpu_find(p, text_of(l, COLUMN_gpu), gb);
+    const struct device *d = gpu_find(p, table_gpu(text_of(l, COLUMN_gpu)), gb);
     if (!d)
         return table_no_gpu;
     cluster_find(p, d, &c->cluster);
@@ -250,7 +261,7 @@ static void stack_find(const struct table_line *l, const struct numbers *n,
         c->stack.attention = (enum stack_attention)attention;
     if (strstr(notes, "rms_kernel="))
         c->stack.fused_norm = strstr(notes, "rms_kernel=1") != NULL;
-    if (strstr(text_of(l, COLUMN_precision), "fp32-grad"))
+    if (strcasestr(text_of(l, COLUMN_precision), "fp32-grad"))
         c->stack.gradient_bytes += 4;
     c->fp8 = strncasecmp(text_of(l, COLUMN_precision), "fp8", 3) == 0 ||
              strncasecmp(text_of(l, COLUMN_precision), "mxfp8", 5) == 0;
@@ -258,8 +269,10 @@ static void stack_find(const struct table_line *l, const struct numbers *n,
 
 /* ---- models ---- */
 
-static bool family_of(const char *name, enum model_family *out)
+static bool family_of(const struct table_line *l, const struct numbers *n, struct table_case *c,
+                      enum model_family *out)
 {
+    const char *name = text_of(l, COLUMN_family);
     static const struct { const char *name; enum model_family family; } families[] = {
         {"gpt", MODEL_GPT}, {"llama", MODEL_LLAMA}, {"dit", MODEL_DIT},
         {"st-dit", MODEL_STDIT}, {"moviegen", MODEL_MOVIEGEN}};
@@ -268,7 +281,9 @@ static bool family_of(const char *name, enum model_family *out)
             *out = families[i].family;
             return true;
         }
-    return false;
+    *out = n->gated_mlp > 0 ? MODEL_LLAMA : MODEL_GPT;
+    c->assumed |= !*name;
+    return !*name;
 }
 
 static void video_read(struct model *m)
@@ -288,7 +303,7 @@ static const char *model_of_row(const struct table_line *l, const struct numbers
     *m = (struct model){.patch_t = 1, .patch_h = 1, .patch_w = 1, .rope_theta = 10000};
     if (strcasecmp(text_of(l, COLUMN_family), "moe") == 0)
         return "it is a mixture of experts";
-    if (!family_of(text_of(l, COLUMN_family), &m->family) || n->layers < 1 || n->hidden < 1 ||
+    if (!family_of(l, n, c, &m->family) || n->layers < 1 || n->hidden < 1 ||
         n->heads < 1 || n->seq_len < 1)
         return "its shape was not published";
     snprintf(m->name, sizeof m->name, "%.*s", LIMIT_NAME_BYTES - 1, text_of(l, COLUMN_model));

@@ -35,6 +35,9 @@ void table_profiles_release(struct table_profiles *p); /* safe on a zeroed struc
 struct table_index { size_t *slots, n; };
 /* The reason to skip a row whose GPU is not known. */
 extern const char *const table_no_gpu;
+/* Returns what the column gpu says behind the maker's name, with which drivers begin: the rest of
+ * "NVIDIA H100 80GB HBM3" and of "Tesla A100". */
+const char *table_gpu(const char *text);
 /* Holds what the column recompute says. */
 struct table_recompute {
     enum recompute kind;

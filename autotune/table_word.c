@@ -137,7 +137,7 @@ static const char *gpu_near(const char *text)
     const char *const *names;
     char word[LIMIT_NAME_BYTES];
     device_names(&names);
-    snprintf(word, sizeof word, "%s", text);
+    snprintf(word, sizeof word, "%s", table_gpu(text));
     for (char *c = word; *c; c++)
         *c = *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
     const char *near = str_nearest(word, names);
