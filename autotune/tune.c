@@ -127,8 +127,22 @@ static int items_predict(struct tune *t, struct err *err)
     return 0;
 }
 
-static int baseline_refuse(int64_t layouts, struct err *err)
+/* Refuses the layout of --default: it has ranks that are not asked for, or breaks a rule, or is no
+ * candidate for another reason. `layouts` are those that can run. */
+static int baseline_refuse(const struct tune *t, int64_t layouts, struct err *err)
 {
+    const struct tune_conf *c = &t->conf;
+    int64_t world = layout_world(c->baseline);
+    size_t k = 0;
+    while (k < c->n_ranks && c->ranks[k] != world)
+        k++;
+    if (k == c->n_ranks)
+        return err_set(err, ERR_INPUT,
+                       "--default has %lld rank%s, which --ranks does not name: give that number "
+                       "there too, or another layout", (long long)world, world == 1 ? "" : "s");
+    int rc = layout_check(c->baseline, &c->run->model, c->seq, c->run->stages[0].gbs, world, err);
+    if (rc < 0)
+        return err_context(err, "--default");
     return err_set(err, ERR_INPUT,
                    "--default is none of the %lld layouts that can run: give one that "
                    "'reel-train layouts --all' lists for these numbers of ranks",
@@ -149,7 +163,7 @@ static int search_begin(struct tune *t, struct err *err)
         conf.rank_bytes = described_limit_bytes(t->described);
     search_init(&t->search, t->items, t->space.n, &conf);
     if (t->conf.baseline && t->search.baseline < 0)
-        return baseline_refuse((int64_t)t->space.n, err);
+        return baseline_refuse(t, (int64_t)t->space.n, err);
     return 0;
 }
 
@@ -256,7 +270,7 @@ static int probed_open(struct tune *t, const struct space_spec *spec, struct err
     if ((rc = fit_check(t, t->space.legal, err)) < 0)
         return rc;
     if (t->conf.baseline && !survey.baseline)
-        return baseline_refuse(t->space.legal, err);
+        return baseline_refuse(t, t->space.legal, err);
     return machine_probe(t, err);
 }
 
