@@ -80,12 +80,15 @@ static int once_check(const char *const *paths, size_t n, struct err *err)
     return 0;
 }
 
-static int start_read(const char *path, const char *name, struct constants *c, struct err *err)
+/* Reads the constants that count before. Rows of tables are of devices that have profiles; trials
+ * and a probe also of those that a cluster's file describes, whatever their names. */
+static int start_read(const struct opt_values *v, struct constants *c, struct err *err)
 {
+    const char *path = opt_text(v, "constants"), *name = opt_text(v, "name");
     int rc;
     if (path && (rc = constants_load(path, c, err)) < 0)
         return rc;
-    if (path)
+    if (path && !opt_bool(v, "db") && !opt_given(v, "probe"))
         cmd_constants_note(path, c, NULL);
     if (!*name)
         return err_set(err, ERR_USAGE, "--name has no letter: give a name");
@@ -206,7 +209,7 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
         return rc;
     if ((rc = cmd_output_check("--output", output, err)) < 0)
         return rc;
-    if ((rc = start_read(from, opt_text(v, "name"), c, err)) < 0)
+    if ((rc = start_read(v, c, err)) < 0)
         return rc;
     if ((rc = once_check(paths, n, err)) < 0)
         return rc;
