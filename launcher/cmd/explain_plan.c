@@ -145,8 +145,10 @@ static void memory_because(const struct explanation *x, const struct explained *
 {
     int i = largest_held(e);
     char has[32];
-    str_addf(out, "%s take %.0f %% of what the fullest GPU holds, which is %.0f %% of %s",
-             work_held_names[i],
+    const char *name = work_held_names[i];
+    bool several = str_ends(name, "s") && strcmp(name, "process") != 0;
+    str_addf(out, "%s take%s %.0f %% of what the fullest GPU holds, which is %.0f %% of %s", name,
+             several ? "" : "s",
              100 * e->planned.footprint.bytes[i] / e->planned.footprint.total,
              100 * memory_share(x, e),
              num_format_bytes((int64_t)planner_limit_bytes(x->planner), has, sizeof has));
