@@ -16,7 +16,6 @@
 
 static const struct opt opts[] = {
     CMD_OPT_JSON,
-    CMD_OPT_DB,
     {"partition", 0, OPT_TEXT, "NAME", "partition the runs go to (default: Slurm's)",
      .flags = OPT_SETTING},
     {"second-node", 0, OPT_BOOL, NULL,
@@ -126,6 +125,14 @@ static int locks_ask(const struct opt_values *v, const struct cmd_env *env, stru
     return locks_probe_elsewhere(env->home, reel, opt_text(v, "partition"), f, err);
 }
 
+/* Returns how long saves of any model take, s; NaN if none is on record. */
+static double saves_find(const struct cmd_env *env)
+{
+    struct pace_model pace;
+    pace_model_find(env->home, NULL, &pace);
+    return pace.save_s > 0 ? pace.save_s : NAN;
+}
+
 int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct err *err)
 {
     struct sched *s = NULL;
@@ -141,7 +148,7 @@ int cmd_check_site_run(const struct opt_values *v, struct cmd_env *env, struct e
         goto out;
     struct site_facts f = {.site = &site,
                            .save_s = opt_given(v, "save") ? opt_num(v, "save")
-                                                          : lead_save_s(env, NULL),
+                                                          : saves_find(env),
                            .file_system = site_file_system(env->home)};
     if ((rc = lead_partition(&site.site, opt_text(v, "partition"), &f.partition, err)) < 0)
         goto out;

@@ -1,5 +1,4 @@
 /* reel launch: submits a run to the scheduler and follows it. */
-#include <math.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -307,10 +306,10 @@ out:
 
 /* Checks that the job could start the run's ranks on the planned devices, that its saves are fast
  * enough, and that the scheduler would accept it. `script` gets the text of the job script and may
- * be NULL. */
+ * be NULL; `pace` gets what is known of the saves, if anything depends on that. */
 static int checks_run(const struct opt_values *v, const struct cmd_env *env, struct sched *s,
                       const struct run *run, const char *run_path, const struct plan *plan,
-                      struct str *script, struct err *err)
+                      struct str *script, struct pace_model *pace, struct err *err)
 {
     enum lead_rule rule = (enum lead_rule)opt_enum(v, "lead");
     struct launch l;
@@ -329,12 +328,12 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     if ((rc = weights_check(env, run_path, run, err)) < 0)
         return rc;
     if (strcmp(s->ops->kind, "slurm") == 0 || run->resources.time_limit_s > 0)
-        lead_ingest(env, opt_bool(v, "dry-run"));
-    if ((rc = lead_check(env, s, run->resources.partition, run->resources.time_limit_s,
-                         run->model.name, rule, err)) < 0)
+        pace_model_find(env->home, run->model.name, pace); /* nothing else depends on it */
+    if ((rc = lead_check(s, run->resources.partition, run->resources.time_limit_s, pace, rule,
+                         err)) < 0)
         return rc;
     launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
-    l.save_s = fmax(0, lead_save_s(env, run->model.name));
+    l.save_s = pace->save_s;
     return launch_check(&l, s, run, script, err);
 }
 
@@ -606,7 +605,7 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
  * comes after the output of a dry run. */
 static int all_check(const struct opt_values *v, const struct cmd_env *env, const char *path,
                      struct run *run, struct plan *plan, struct sched **s, struct str *script,
-                     struct err *err)
+                     struct pace_model *pace, struct err *err)
 {
     int rc;
     if ((rc = load_all(v, env->home, path, run, plan, err)) < 0)
@@ -617,7 +616,7 @@ static int all_check(const struct opt_values *v, const struct cmd_env *env, cons
         return rc;
     if ((rc = scheduler_open(v, env, s, err)) < 0)
         return rc;
-    return checks_run(v, env, *s, run, path, plan, script, err);
+    return checks_run(v, env, *s, run, path, plan, script, pace, err);
 }
 
 /* Creates the run. If a run of its name exists, changes that one as the file and the options
@@ -641,7 +640,7 @@ out:
 /* Creates the run, submits it and follows it. */
 static int run_launch(const struct opt_values *v, struct cmd_env *env, const char *path,
                       const struct run *run, const struct plan *plan, struct sched *s,
-                      struct err *err)
+                      double save_s, struct err *err)
 {
     struct launch l;
     struct change_told told = {0};
@@ -649,7 +648,7 @@ static int run_launch(const struct opt_values *v, struct cmd_env *env, const cha
     int rc;
     if ((rc = run_make(v, env, path, run, plan, s, &l, &existed, &told, err)) < 0)
         goto out;
-    l.save_s = fmax(0, lead_save_s(env, run->model.name)); /* NaN becomes 0 */
+    l.save_s = save_s;
     if ((rc = launch_submit(&l, s, NULL, err)) < 0) {
         if (rc == ERR_FULL && !existed) /* the next launch finds out whether there is a job */
             made_tell(run->name, err);
@@ -674,17 +673,18 @@ int cmd_launch_run(const struct opt_values *v, struct cmd_env *env, struct err *
     static struct plan plan; /* a plan and a run together are too large for the stack */
     struct sched *s = NULL;
     struct str script = STR_INIT;
+    struct pace_model pace = {0};
     bool dry = opt_bool(v, "dry-run");
     int rc;
     opt_operands(v, &operands);
-    if ((rc = all_check(v, env, operands[0], &run, &plan, &s, &script, err)) < 0)
+    if ((rc = all_check(v, env, operands[0], &run, &plan, &s, &script, &pace, err)) < 0)
         goto out;
     if (dry && (rc = dry_run(v, env, s, operands[0], &run, &plan, &script, err)) < 0)
         goto out;
     if ((rc = room_check(env, s, &run, &plan, err)) < 0 || dry)
         goto out;
     launch_differs_note(&run, &plan, s);
-    rc = run_launch(v, env, operands[0], &run, &plan, s, err);
+    rc = run_launch(v, env, operands[0], &run, &plan, s, pace.save_s, err);
 out:
     sched_close(s);
     run_release(&run);

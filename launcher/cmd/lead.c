@@ -4,60 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/num.h"
-#include "db/ingest.h"
-#include "launcher/cmd/queries.h"
 #include "launcher/machine/site.h"
 #include "launcher/sched/slurm.h"
-#include "launcher/state/home.h"
 #include "launcher/state/pace.h"
-
-/* Returns the one number that a query returns for a model; NaN if there is none, or no database. */
-static double number_ask(const struct cmd_env *env, const char *sql, const char *model)
-{
-    struct store *db = NULL;
-    struct store_query *q = NULL;
-    double number = NAN;
-    if (store_open(env->db_path, STORE_READ, &db, NULL) < 0)
-        return NAN;
-    if (store_ask(db, sql, &q, NULL) == 0) {
-        store_bind_text(q, 1, model);
-        if (store_next(q, NULL) == 1)
-            number = store_num(q, 0);
-    }
-    store_end(q);
-    store_close(db);
-    return number;
-}
-
-void lead_ingest(const struct cmd_env *env, bool dry)
-{
-    const char *const dirs[] = {env->home};
-    struct store *db = NULL;
-    struct err err = {0};
-    bool stale = false;
-    if (!home_is_there(env->home) || (dry && !file_exists(env->db_path)))
-        return;
-    if (ingest_open(env->db_path, dirs, 1, 5, &db, &stale, &err) < 0)
-        fprintf(stderr, "reel: the newest saves are not counted, for the event logs were not read: "
-                        "%s\n", err.text);
-    else if (stale)
-        fprintf(stderr, "reel: another process fills the database, or it may only be read: the "
-                        "newest saves may not be counted\n");
-    store_close(db);
-}
-
-double lead_save_s(const struct cmd_env *env, const char *model)
-{
-    return number_ask(env, sql_save_s, model);
-}
-
-/* Returns the longest, in s, of the last steps of all runs of this model; 0 if none is known. */
-static double step_s(const struct cmd_env *env, const char *model)
-{
-    return fmax(0, number_ask(env, sql_step_s, model));
-}
 
 int lead_partition(const struct sched_site *site, const char *name,
                    const struct sched_partition **out, struct err *err)
@@ -96,8 +46,9 @@ static int limit_check(double save_s, double step_s, double limit_s, enum lead_r
     return judge(rule, said, "much of each job is lost to saving, or to its end", err);
 }
 
-int lead_check(const struct cmd_env *env, struct sched *s, const char *partition,
-               double time_limit_s, const char *model, enum lead_rule rule, struct err *err)
+int lead_check(struct sched *s, const char *partition,
+               double time_limit_s, const struct pace_model *pace, enum lead_rule rule,
+               struct err *err)
 {
     struct slurm_site site;
     const struct sched_partition *p;
@@ -109,9 +60,8 @@ int lead_check(const struct cmd_env *env, struct sched *s, const char *partition
         return rc;
     if ((rc = lead_partition(&site.site, partition, &p, err)) < 0)
         return rc;
-    double save_s = lead_save_s(env, model), one_s = step_s(env, model),
-           lead_s = site_lead_s(&site, p);
-    if (!isfinite(save_s))
+    double save_s = pace->save_s, one_s = pace->step_s, lead_s = site_lead_s(&site, p);
+    if (save_s <= 0)
         return 0;
     rc = limit_check(save_s, one_s, time_limit_s > 0 ? time_limit_s : p->max_time_s, rule, err);
     if (rc < 0 || one_s + save_s <= lead_s)

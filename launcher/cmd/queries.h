@@ -3,8 +3,6 @@
 #ifndef LAUNCHER_CMD_QUERIES_H
 #define LAUNCHER_CMD_QUERIES_H
 
-extern const char sql_save_s[];
-extern const char sql_step_s[];
 extern const char sql_known_trials[];
 
 #endif

@@ -1,12 +1,11 @@
 #include "launcher/cmd/wish.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "launcher/cmd/follow.h"
-#include "launcher/cmd/lead.h"
+#include "launcher/state/pace.h"
 #include "launcher/submit/waits.h"
 
 static const double PATIENCE_S = 60, LOOK_EVERY_S = 0.5;
@@ -15,6 +14,7 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
               struct err *err)
 {
     const char *const *operands;
+    struct pace_model pace;
     opt_operands(v, &operands);
     *w = (struct wish){.json = opt_bool(v, "json"), .dry_run = opt_bool(v, "dry-run")};
     int rc;
@@ -23,7 +23,8 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
         return rc;
     if ((rc = run_state_load(w->l.run_dir, &w->state, err)) < 0)
         return rc;
-    w->l.save_s = fmax(0, lead_save_s(env, w->state.model)); /* NaN becomes 0 */
+    pace_model_find(env->home, w->state.model, &pace);
+    w->l.save_s = pace.save_s;
     const char *kind = w->state.sched;
     if (kind[0] && strcmp(kind, "none") != 0)
         return sched_open(kind, env->home, &w->s, err);

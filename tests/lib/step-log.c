@@ -1,7 +1,8 @@
 /* step-log: writes the events of an attempt of a run with COUNT steps. The duration of each step is
- * the time that it took to write the event of the step before.
+ * the time that it took to write the event of the step before, or STEP_S seconds; then SAVE_S is the
+ * duration of a save after the last one.
  *
- *     step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT
+ *     step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT [STEP_S SAVE_S]
  *
  * The programs that read logs are measured on its output (tests/bench/ingest), and tests check that
  * they read no more than they need.
@@ -50,12 +51,21 @@ static int step_write(struct evlog *log, int64_t step, double started_at, double
     return evlog_commit(log, &e, false, err);
 }
 
+static int save_write(struct evlog *log, int64_t steps, double seconds, struct err *err)
+{
+    struct evlog_event e;
+    evlog_begin(log, &e, "ckpt_saved");
+    json_put_int(&e.out, "step", steps);
+    json_put_num(&e.out, "seconds", seconds);
+    return evlog_commit(log, &e, false, err);
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
     struct evlog *log = NULL;
-    if (argc != 6) {
-        fprintf(stderr, "usage: step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT\n");
+    if (argc != 6 && argc != 8) {
+        fprintf(stderr, "usage: step-log EVENTS_DIR RUN ATTEMPT FIRST COUNT [STEP_S SAVE_S]\n");
         return 2;
     }
     int64_t attempt = atoll(argv[3]), first = atoll(argv[4]), count = atoll(argv[5]);
@@ -70,10 +80,12 @@ int main(int argc, char **argv)
     double wall = clock_wall_s(), mono = clock_mono_s();
     for (int64_t i = first; rc == 0 && i < first + count; i++) {
         double now_wall = clock_wall_s(), now_mono = clock_mono_s();
-        rc = step_write(log, i, wall, now_mono - mono, &err);
+        rc = step_write(log, i, wall, argc == 8 ? atof(argv[6]) : now_mono - mono, &err);
         wall = now_wall;
         mono = now_mono;
     }
+    if (rc == 0 && argc == 8)
+        rc = save_write(log, first + count, atof(argv[7]), &err);
     evlog_close(log);
     if (rc < 0)
         fprintf(stderr, "step-log: %s\n", err.text);
