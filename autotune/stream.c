@@ -53,29 +53,7 @@
 
 #include "base/num.h"
 
-static const struct model *model_of(const struct stream *s) { return s->spec->work->model; }
-
 static bool is_bounded(const struct stream *s) { return !s->first_only; }
-
-/* ---- counting ---- */
-
-/* Returns the layers of the longest chunk. That number, or 0, in recompute_layers means all. */
-static int64_t longest_chunk(const struct stream *s, const struct layout *l)
-{ return num_ceil_div(model_of(s)->layers, l->pp * l->vpp); }
-
-static int64_t most_vpp(const struct stream *s, const struct layout *l)
-{ return l->pp > 1 ? num_max_i64(1, model_of(s)->layers / l->pp) : 1; }
-
-/* Returns how many layouts a grid has over all virtual stages: recomputation none, selective, or
- * each number of layers; times micro-batch sizes, orders of ranks and ways to shard (none, or ZeRO
- * 1 to 3 over each group). */
-static int64_t layout_count(const struct stream *s, struct layout l)
-{
-    int64_t kinds = 0, most = most_vpp(s, &l);
-    for (l.vpp = 1; l.vpp <= most; l.vpp++)
-        kinds += RECOMPUTE_FULL + longest_chunk(s, &l);
-    return kinds * stream_samples(s, &l) * (1 + 3 * s->n_groups) * s->all_orders;
-}
 
 /* ---- prices ---- */
 
@@ -149,7 +127,7 @@ static bool fits(struct stream *s, const struct layout *l, double *bytes)
  * fits with all of them and does not fit with none. */
 static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
 {
-    int64_t all = longest_chunk(s, l), low = 0, high = all; /* low does not fit, high does */
+    int64_t all = stream_longest_chunk(s, l), low = 0, high = all; /* low does not fit, high does */
     double b;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
@@ -164,18 +142,8 @@ static void recompute_solve(struct stream *s, struct layout *l, double *bytes)
 
 /* ---- sharding and recomputation ---- */
 
-/* Says whether the adapter's trainer can run the layout, and counts the answer. */
 static bool can_run(struct stream *s, const struct layout *l)
-{
-    const struct work_spec *w = s->spec->work;
-    struct adapter_facts facts = {l, w->model, w->seq, w->gbs, 0, NULL};
-    int rule = s->spec->adapter ? adapter_broken_rule(s->spec->adapter, &facts) : -1;
-    if (rule >= 0)
-        s->found->refused[rule]++;
-    else
-        s->found->able++;
-    return rule < 0;
-}
+{ return !stream_refused(s, l, 0, 1); }
 
 /* Keeps a layout that does not fit without recomputation, with as much of it as it needs to fit. */
 static void recomputed_meet(struct stream *s, struct layout l)
@@ -293,7 +261,7 @@ static bool zero_fits(struct stream *s, struct layout l)
 static int64_t fewest_recomputed(struct stream *s, struct layout l,
                                  bool (*it_fits)(struct stream *, struct layout))
 {
-    int64_t low = 0, high = longest_chunk(s, &l);
+    int64_t low = 0, high = stream_longest_chunk(s, &l);
     while (high - low > 1) {
         l.recompute_layers = (low + high) / 2;
         if (it_fits(s, l))
@@ -486,6 +454,8 @@ static void groups_meet(struct stream *s, struct layout l)
 /* Considers one number of virtual stages. */
 static void states_meet(struct stream *s, struct layout l)
 {
+    if (stream_refused(s, &l, STREAM_WITHIN_VPP, 1))
+        return;
     s->way = 0;
     memset(s->out, 0, sizeof s->out);
     if (!all_slow(s))
@@ -518,12 +488,12 @@ static void vpps_meet(struct stream *s, struct layout l, int64_t to)
  * the last stage at most one layer less than one stage alone must. */
 static void all_vpps_meet(struct stream *s, struct layout l)
 {
-    if (!orders_open_bare(s, &l, most_vpp(s, &l)))
+    if (!orders_open_bare(s, &l, stream_most_vpp(s, &l)))
         return;
     for (l.zero = 0; l.zero <= (s->n_groups ? 3 : 0) && is_bounded(s); l.zero++)
         s->zeros[l.zero] = least_again(s, l, 1, zero_fits);
     l.zero = 0;
-    vpps_meet(s, l, most_vpp(s, &l));
+    vpps_meet(s, l, stream_most_vpp(s, &l));
 }
 
 /* Says whether larger micro-batches cannot fit, given that nothing fits with this size. */
@@ -542,7 +512,7 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         double x = o->closed ? 0 : stream_layer_seconds(&o->price);
-        int64_t most = most_vpp(s, l);
+        int64_t most = stream_most_vpp(s, l);
         o->layer_s = x;
         o->closed = o->closed || (is_bounded(s) &&
                                   stream_grid_bound(s, l, o->floor, x, most, 0) >= worst);
@@ -557,6 +527,8 @@ static int orders_left(struct stream *s, const struct layout *l, bool *now)
 static bool mbs_meet(struct stream *s, const struct layout *l)
 {
     bool now;
+    if (stream_refused(s, l, STREAM_WITHIN_MBS, 1))
+        return true;
     if (!some_fits(s, *l))
         return !memory_closes(s, l);
     parts_price(s, s->spec->machine, LAYER_ITSELF);
@@ -585,7 +557,7 @@ static bool orders_slow(const struct stream *s, const struct layout *l, double b
                         struct stream_again a)
 {
     double worst = stream_worst(s);
-    int64_t most = most_vpp(s, l);
+    int64_t most = stream_most_vpp(s, l);
     for (int i = 0; i < s->n_orders; i++) {
         const struct stream_order *o = &s->orders[i];
         double layers = batches * stream_layer_seconds(&o->price),
@@ -637,17 +609,19 @@ static void grid_meet(struct stream *s, struct layout l)
     int orders[LAYOUT_ORDERS];
     stream_orders_count(s, &l, orders);
     stream_groups_find(s, &l);
-    int64_t samples = stream_samples(s, &l), count = layout_count(s, l);
+    int64_t samples = stream_samples(s, &l), count = stream_layout_count(s, l);
     int rule = layout_broken_rule(&l, w->model, w->seq, w->gbs, s->spec->gpus);
     if (rule >= 0) {
         s->found->excluded[rule] += count;
         return;
     }
+    s->found->grids += stream_most_vpp(s, &l);
+    s->found->legal += count;
+    if (stream_refused(s, &l, STREAM_WITHIN_GRID, count))
+        return;
     work_cut(w, &l, &s->work);
     stream_orders_find(s, &l, orders);
     stream_states_clear(s);
-    s->found->grids += most_vpp(s, &l);
-    s->found->legal += count;
     for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(s, &l, l.mbs))
         if (memory_closes(s, &l))
             return;
@@ -657,44 +631,4 @@ static void grid_meet(struct stream *s, struct layout l)
     sizes_meet(s, l, samples);
 }
 
-static bool is_wanted(const struct stream *s, int64_t grid)
-{
-    for (size_t i = 0; i < s->n_only; i++)
-        if (s->only[i] == grid)
-            return true;
-    return s->n_only == 0;
-}
-
-/* Counts the next grid of the walk, and tells whether it belongs to this part. A hash mixes the
- * grids, as neighbours are alike in how long they take. */
-static bool next_is_ours(struct stream *s)
-{
-    bool ours = ((uint32_t)s->grid++ * 2654435769u >> 16) % s->parts == s->part;
-    return ours && is_wanted(s, s->grid);
-}
-
-static void kinds_meet(struct stream *s, struct layout l)
-{
-    for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
-        for (int k = CP_RING; k <= (l.cp > 1 ? CP_2D : CP_RING); k++) {
-            l.cp_kind = (enum cp_kind)k;
-            if (s->first_only && s->found->fit)
-                return;
-            if (next_is_ours(s))
-                grid_meet(s, l);
-        }
-}
-
-void stream_walk(struct stream *s)
-{
-    struct layout l = layout_default();
-    int64_t gpus = s->spec->gpus;
-    for (l.tp = 1; l.tp <= gpus; l.tp++)
-        for (l.cp = 1; gpus % l.tp == 0 && l.cp <= gpus / l.tp; l.cp++)
-            for (l.pp = 1; gpus / l.tp % l.cp == 0 && l.pp <= gpus / l.tp / l.cp; l.pp++) {
-                if (gpus / l.tp / l.cp % l.pp)
-                    continue;
-                l.dp = gpus / l.tp / l.cp / l.pp;
-                kinds_meet(s, l);
-            }
-}
+void stream_walk(struct stream *s) { stream_grids_walk(s, grid_meet); }

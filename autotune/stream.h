@@ -49,8 +49,8 @@ struct stream_found {
     int64_t fit;               /* of the sized ones, those within limit_bytes */
     int64_t replayed;
     int64_t excluded[STREAM_RULES]; /* layouts that break rule i of layout.h */
-    /* The walk met refused[i] layouts of which the adapter's rule i is the first broken one, and
-     * `able` layouts that break none of its rules. */
+    /* The walk met refused[i] layouts that the adapter's rule i excludes, each counted for one
+     * rule, and `able` layouts that break none. Grids that a rule excludes are met whole. */
     int64_t refused[ADAPTER_RULES], able;
     struct stream_item nearest; /* the smallest of the sized layouts that do not fit */
 };

@@ -72,6 +72,29 @@ struct stream {
     struct err err;
 };
 
+/* ---- grids (stream_grids.c) ---- */
+
+/* Calls `meet` for each grid of this part, with a layout of it. */
+void stream_grids_walk(struct stream *s, void (*meet)(struct stream *, struct layout));
+/* Name keys of an adapter's rules that are not decided yet where vpp, where mbs or where a grid is
+ * considered. */
+enum {
+    STREAM_WITHIN_VPP = 1 << ADAPTER_ZERO | 1 << ADAPTER_SHARD | 1 << ADAPTER_RECOMPUTE |
+                        1 << ADAPTER_RECOMPUTE_LAYERS,
+    STREAM_WITHIN_MBS = STREAM_WITHIN_VPP | 1 << ADAPTER_VPP,
+    STREAM_WITHIN_GRID = STREAM_WITHIN_MBS | 1 << ADAPTER_MBS,
+};
+/* Says whether the adapter's trainer can run neither the layout nor those that differ from it in
+ * these keys alone (0: the layout itself), and counts the answer for `n` layouts. */
+bool stream_refused(struct stream *s, const struct layout *l, uint32_t keys, int64_t n);
+/* Returns how many layouts a grid has over all virtual stages: recomputation none, selective, or
+ * each number of layers; times micro-batch sizes, orders of ranks and ways to shard (none, or ZeRO
+ * 1 to 3 over each group). */
+int64_t stream_layout_count(const struct stream *s, struct layout l);
+/* Returns the layers of the longest chunk. That number, or 0, in recompute_layers means all. */
+int64_t stream_longest_chunk(const struct stream *s, const struct layout *l);
+int64_t stream_most_vpp(const struct stream *s, const struct layout *l);
+
 /* ---- groups and orders (stream_orders.c) ---- */
 
 /* Lists the sizes of shard groups. */

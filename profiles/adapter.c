@@ -419,14 +419,19 @@ void adapter_free(struct adapter *a)
 
 /* ---- command lines ---- */
 
-int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f)
+int adapter_broken_rule_without(const struct adapter *a, const struct adapter_facts *f,
+                                uint32_t keys)
 {
     struct adapter_values v = adapter_values(f);
     for (int64_t i = 0; i < a->n_rules; i++)
-        if (adapter_condition_holds(&a->rules[i].when, &v))
+        if (adapter_condition_holds(&a->rules[i].when, &v) &&
+            !adapter_condition_names(&a->rules[i].when, keys))
             return (int)i;
     return -1;
 }
+
+int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f)
+{ return adapter_broken_rule_without(a, f, 0); }
 
 /* Computes the expressions of a word, or of a variable. *out is allocated in the arena. */
 static int word_make(const struct adapter *a, const char *word, const struct adapter_facts *f,

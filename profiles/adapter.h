@@ -130,6 +130,10 @@ int adapter_load(const char *name_or_path, struct adapter **out, struct err *err
 void adapter_free(struct adapter *a); /* NULL is fine */
 /* Returns the index of the first rule that excludes the layout, -1: none does. */
 int adapter_broken_rule(const struct adapter *a, const struct adapter_facts *f);
+/* Returns the index of the first rule that excludes the layout and names none of these keys (bits
+ * 1 << enum adapter_key), so that it excludes all layouts that differ in them alone; -1: none. */
+int adapter_broken_rule_without(const struct adapter *a, const struct adapter_facts *f,
+                                uint32_t keys);
 /* Refuses a layout whose ranks do not follow each other in the default order. `text` is the layout
  * as the user gave it, and the error names its order as it stands there: several orders may place
  * the ranks alike. NULL: the layout has no such text. */

@@ -181,6 +181,23 @@ bool adapter_condition_holds(const struct adapter_condition *c, const struct ada
     return true;
 }
 
+static bool expression_names(const struct adapter_expression *e, uint32_t keys)
+{
+    for (int i = 0; i < e->n; i++)
+        if (e->operand[i].key >= 0 && keys >> e->operand[i].key & 1)
+            return true;
+    return false;
+}
+
+bool adapter_condition_names(const struct adapter_condition *c, uint32_t keys)
+{
+    for (int i = 0; i < c->n; i++)
+        if (expression_names(&c->comparison[i].left, keys) ||
+            expression_names(&c->comparison[i].right, keys))
+            return true;
+    return false;
+}
+
 /* ---- words ---- */
 
 /* Reads what follows an opening brace: an expression, or "dir", and the closing brace. Sets *dir to

@@ -172,6 +172,24 @@ static void effort(void **state)
     }
 }
 
+/* An adapter's rule that excludes a whole grid does so at once: where it excludes all of them, none
+ * is computed at 4,096 GPUs. */
+static void refused(void **state)
+{
+    struct planner *p = planner_of("llama-3-405b", "dgx-h100", "fsdp2", "8191", 46080);
+    struct adapter *a;
+    struct err err;
+    (void)state;
+    assert_ok(adapter_load("torchtitan", &a, &err), &err);
+    p->ask.adapter = a;
+    assert_ok(planner_gpus(p, 4096, &err), &err);
+    assert_int_equal(planner_search(p, 1, &found, &err), ERR_NO);
+    assert_non_null(strstr(err.text, "can run no layout"));
+    assert_int_equal(found.sized, 0);
+    planner_free(p);
+    adapter_free(a);
+}
+
 /* Leaves this process one of the processors that it may use. Returns those it had. */
 static cpu_set_t one_processor(void)
 {
@@ -407,6 +425,7 @@ int main(void)
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
         cmocka_unit_test(encoders_fill), cmocka_unit_test(average),
         cmocka_unit_test(processors), cmocka_unit_test(effort),
+        cmocka_unit_test(refused),
         cmocka_unit_test(crowded), cmocka_unit_test(gathered_less),
         cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),

@@ -343,11 +343,38 @@ static void conditions(void **state)
     str_release(&out);
 }
 
+/* Rules that name a key say nothing of layouts with another value of it. */
+static void excluded_whole(void **state)
+{
+    static const struct { uint32_t keys; const char *rule; } cases[] = {
+        {0, "megatron-micro-batch"},
+        {1 << ADAPTER_ZERO, "megatron-micro-batch"},
+        {1 << ADAPTER_MBS, "megatron-fsdp-stages"},
+        {1 << ADAPTER_MBS | 1 << ADAPTER_ZERO, NULL},
+    };
+    struct adapter *a;
+    struct layout l;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("llama-3-8b", &model, &err), &err);
+    assert_ok(adapter_load("megatron-lm", &a, &err), &err);
+    assert_ok(layout_parse("pp=2,dp=2,zero=2,mbs=5", &l, &err), &err);
+    struct adapter_facts facts = facts_of(&l);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int rule = adapter_broken_rule_without(a, &facts, cases[i].keys);
+        assert_int_equal(rule >= 0, cases[i].rule != NULL);
+        if (rule >= 0)
+            assert_string_equal(a->rules[rule].rule, cases[i].rule);
+    }
+    adapter_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags),          cmocka_unit_test(excluded),
         cmocka_unit_test(all_have_flags), cmocka_unit_test(conditions),
+        cmocka_unit_test(excluded_whole),
         cmocka_unit_test_setup_teardown(environment, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(refused, scratch_setup, scratch_teardown),
     };
