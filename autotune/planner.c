@@ -182,14 +182,6 @@ static int none_legal(const struct planner *p, const struct stream_found *found,
                    layout_rule_sentence(most));
 }
 
-static bool all_refused(const struct stream_found *found)
-{
-    int64_t refused = 0;
-    for (int i = 0; i < ADAPTER_RULES; i++)
-        refused += found->refused[i];
-    return refused > 0 && found->able == 0;
-}
-
 /* Says why the adapter's trainer can run none of the legal layouts. */
 static int none_can_run(const struct planner *p, const struct stream_found *found, struct err *err)
 {
@@ -265,7 +257,7 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
         return rc;
     if (!found->legal)
         return none_legal(p, found, err);
-    return all_refused(found) ? none_can_run(p, found, err) : none_fits(p, found, err);
+    return found->nearest.bytes > 0 ? none_fits(p, found, err) : none_can_run(p, found, err);
 }
 
 static int faster_search(const struct planner *p, double beat_s, struct stream_found *found,

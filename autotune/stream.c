@@ -114,13 +114,8 @@ static bool fits(struct stream *s, const struct layout *l, double *bytes)
     footprint_of(&s->work, l, s->spec->machine->v, &f);
     *bytes = f.total;
     s->found->sized++;
-    if (f.total <= s->spec->limit_bytes) {
-        s->found->fit++;
-        return true;
-    }
-    if (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes)
-        s->found->nearest = (struct stream_item){.layout = *l, .bytes = f.total, .grid = s->grid};
-    return false;
+    s->found->fit += f.total <= s->spec->limit_bytes;
+    return f.total <= s->spec->limit_bytes;
 }
 
 /* Finds the fewest layers whose full recomputation makes the layout fit. The caller knows that it
@@ -237,9 +232,6 @@ static bool some_state_fits(struct stream *s, struct layout l)
     footprint_of(&s->work, &l, v, &f);
     s->found->sized++;
     double lean = f.total - f.bytes[HELD_GATHERED] * (1 + footprint_lost(&s->work, v));
-    if (lean > s->spec->limit_bytes &&
-        (s->found->nearest.bytes <= 0 || f.total < s->found->nearest.bytes))
-        s->found->nearest = (struct stream_item){.layout = l, .bytes = f.total, .grid = s->grid};
     return lean <= s->spec->limit_bytes;
 }
 

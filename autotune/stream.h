@@ -52,7 +52,9 @@ struct stream_found {
     /* The walk met refused[i] layouts that the adapter's rule i excludes, each counted for one
      * rule, and `able` layouts that break none. Grids that a rule excludes are met whole. */
     int64_t refused[ADAPTER_RULES], able;
-    struct stream_item nearest; /* the smallest of the sized layouts that do not fit */
+    /* Where no layout fits: the one that holds the fewest bytes, of those that the adapter's
+     * trainer can run. bytes 0: there is none, or beat_s is set. */
+    struct stream_item nearest;
 };
 /* Finds the best `most` layouts. found->n is 0 where no layout fits, found->legal is 0 where none
  * is legal. */

@@ -1,5 +1,6 @@
-/* This file goes through the grids of the space, and says which of them an adapter's trainer cannot
- * run at all. */
+/* This file goes through the grids of the space, for whoever looks for the fastest layouts
+ * (stream.c) or for the smallest one (stream_nearest.c), and says which of them an adapter's
+ * trainer cannot run at all. */
 #include "autotune/stream_priv.h"
 
 #include "base/num.h"

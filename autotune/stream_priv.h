@@ -159,6 +159,9 @@ void stream_gathers_price(struct stream *s, int i, int64_t vpp, int64_t to);
 /* Walks the space and keeps the best layouts of its part, by the bounds of their steps. The result
  * of replays on the way is in s->rc. */
 void stream_walk(struct stream *s);
+/* Walks the space, and writes the layout that holds the fewest bytes, of those that the adapter's
+ * trainer can run, to found->nearest: of several the first. */
+void stream_nearest_walk(struct stream *s);
 /* Returns the time that a further layout must beat. */
 double stream_worst(const struct stream *s);
 /* Keeps a layout if `seconds`, a lower bound on its step, beats stream_worst(). */

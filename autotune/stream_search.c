@@ -70,10 +70,6 @@ static void counts_add(struct stream_found *sum, const struct stream_found *f)
         sum->excluded[i] += f->excluded[i];
     for (int i = 0; i < ADAPTER_RULES; i++)
         sum->refused[i] += f->refused[i];
-    const struct stream_item *a = &f->nearest, *b = &sum->nearest;
-    if (a->bytes > 0 && (b->bytes <= 0 || a->bytes < b->bytes ||
-                         (a->bytes == b->bytes && a->grid < b->grid)))
-        sum->nearest = *a;
 }
 
 /* Walks the space with the settings of `all`, whose lists and counts become those of all parts. */
@@ -171,8 +167,11 @@ int stream_search(const struct stream_spec *spec, size_t most, struct stream_fou
     }
     *s = (struct stream){.spec = spec, .found = found, .most = most, .even = *spec->machine,
                          .cache = parts.caches};
-    if ((rc = cap_find(s, err)) == 0)
-        rc = walk(s, &parts, err);
+    if ((rc = cap_find(s, err)) < 0 || (rc = walk(s, &parts, err)) < 0)
+        goto out;
+    s->grid = 0;
+    if (found->n == 0 && !(spec->beat_s > 0))
+        stream_nearest_walk(s); /* it is short, and what is found early bounds all the rest */
 out:
     free(parts.v);
     free(parts.caches);

@@ -117,6 +117,75 @@ static void brute_force(void **state)
                      cases[i].share, cases[i].node);
 }
 
+/* The fewest bytes of a listed layout that the adapter's trainer can run; INFINITY: there is none. */
+static double listed_least(const struct planner *p, const struct space *space)
+{
+    static struct work w;
+    struct footprint f;
+    double least = INFINITY;
+    for (size_t i = 0; i < space->n; i++) {
+        const struct layout *l = &space->items[i];
+        struct adapter_facts facts = {l, &p->model, p->ask.seq, p->ask.gbs, 0, NULL};
+        if (p->ask.adapter && adapter_broken_rule(p->ask.adapter, &facts) >= 0)
+            continue;
+        work_build(&p->work, l, &w);
+        footprint_of(&w, l, p->v, &f);
+        least = fmin(least, f.total);
+    }
+    return least;
+}
+
+static void nearest_of_list(struct planner *p, int64_t gpus)
+{
+    struct space_spec list = {&p->model, p->ask.seq, p->ask.gbs, &gpus, 1, NULL, 0, true};
+    struct space space = {0};
+    struct planned one;
+    struct err err;
+    assert_ok(planner_gpus(p, gpus, &err), &err);
+    assert_ok(space_build(&list, &space, &err), &err);
+    double least = listed_least(p, &space);
+    p->ask.fits = 1 - 1e-9; /* nothing does */
+    p->cluster.device.memory_bytes = (int64_t)least / 2;
+    assert_int_equal(planner_search(p, 1, &found, &err), ERR_NO);
+    assert_non_null(strstr(err.text, isfinite(least) ? "bytes) are missing" : "can run no layout"));
+    if (isfinite(least)) {
+        assert_close(found.nearest.bytes, least, 1e-15, "the nearest");
+        assert_ok(planner_predict(p, &found.nearest.layout, &one, &err), &err);
+        assert_true(one.footprint.total == least);
+    }
+    space_release(&space);
+    planner_free(p);
+}
+
+/* Where nothing fits, the smallest of all layouts is named, or of all that the trainer can run. */
+static void nearest(void **state)
+{
+    static const struct {
+        const char *model, *stack, *seq;
+        int64_t gpus, gbs;
+        const char *adapter;
+    } cases[] = {
+        {"cosmos-7b", "scaling", "1x1x97", 4, 9}, {"wan-14b", "fsdp2", "1x1x97", 8, 1},
+        {"dit-b", "megascale", "7x11x13", 16, 1}, {"cosmos-7b", "megatron-bridge", "4x8x8", 8, 5},
+        {"dit-tiny", "deepspeed-zero3", "3x17x5", 4, 8}, {"dit-tiny", "reel", "1x1x3", 4, 5},
+        {"stdit-tiny", "reel", "5x9x5", 8, 3}, {"llama-3-8b", "megatron", "96", 8, 6, "megatron-lm"},
+        {"llama-3-8b", "fsdp2", "96", 8, 6, "torchtitan"},
+        {"llama-3-8b", "fsdp2", "97", 8, 6, "torchtitan"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of(cases[i].model, "dgx-a100:2", cases[i].stack, cases[i].seq,
+                                       cases[i].gbs);
+        struct adapter *a = NULL;
+        struct err err;
+        if (cases[i].adapter)
+            assert_ok(adapter_load(cases[i].adapter, &a, &err), &err);
+        p->ask.adapter = a;
+        nearest_of_list(p, cases[i].gpus);
+        adapter_free(a);
+    }
+}
+
 /* The result does not depend on how many are kept. */
 static void prefix(void **state)
 {
@@ -172,21 +241,27 @@ static void effort(void **state)
     }
 }
 
-/* An adapter's rule that excludes a whole grid does so at once: where it excludes all of them, none
- * is computed at 4,096 GPUs. */
+/* An adapter's rule that excludes a whole grid does so at once: at 4,096 GPUs too, few layouts are
+ * computed where it excludes all of them, and where what it leaves does not fit. */
 static void refused(void **state)
 {
-    struct planner *p = planner_of("llama-3-405b", "dgx-h100", "fsdp2", "8191", 46080);
+    static const struct { const char *seq; int64_t encoders; const char *why; } cases[] = {
+        {"8191", 0, "can run no layout"}, {"8192", 76000000000, "bytes) are missing"},
+    };
     struct adapter *a;
     struct err err;
     (void)state;
     assert_ok(adapter_load("torchtitan", &a, &err), &err);
-    p->ask.adapter = a;
-    assert_ok(planner_gpus(p, 4096, &err), &err);
-    assert_int_equal(planner_search(p, 1, &found, &err), ERR_NO);
-    assert_non_null(strstr(err.text, "can run no layout"));
-    assert_int_equal(found.sized, 0);
-    planner_free(p);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of("llama-3-405b", "dgx-h100", "fsdp2", cases[i].seq, 46080);
+        p->ask.adapter = a;
+        p->ask.encoder_bytes = p->work.encoder_bytes = cases[i].encoders;
+        assert_ok(planner_gpus(p, 4096, &err), &err);
+        assert_int_equal(planner_search(p, 1, &found, &err), ERR_NO);
+        if (!strstr(err.text, cases[i].why) || found.sized > 18000)
+            fail_msg("%lld sized, %s", (long long)found.sized, err.text);
+        planner_free(p);
+    }
     adapter_free(a);
 }
 
@@ -425,7 +500,7 @@ int main(void)
         cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
         cmocka_unit_test(encoders_fill), cmocka_unit_test(average),
         cmocka_unit_test(processors), cmocka_unit_test(effort),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(nearest), cmocka_unit_test(refused),
         cmocka_unit_test(crowded), cmocka_unit_test(gathered_less),
         cmocka_unit_test(less_latency),
         cmocka_unit_test(predicted), cmocka_unit_test(other_trainers),
