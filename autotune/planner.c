@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autotune/interval.h"
 #include "base/clock.h"
 #include "base/num.h"
 #include "profiles/catalog.h"
 #include "profiles/flops.h"
-
-/* 90 % of normally distributed values lie within this many standard deviations of the mean. */
-static const double nine_of_ten = 1.645;
 
 static enum dtype act_of(const struct planner *p)
 { return p->ask.dtype == DTYPE_FP8 ? DTYPE_BF16 : p->ask.dtype; }
@@ -326,9 +324,8 @@ static int predict(const struct planner *p, struct work *w, struct planned *out,
     if ((rc = price_replay(&price, &out->layout, &out->step, err)) < 0)
         return rc;
     footprint_of(w, &out->layout, p->v, &out->footprint);
-    double s = out->step.seconds, spread = exp(nine_of_ten * p->v[CONSTANT_TIME_SD]),
-           gpus = (double)p->gpus;
-    out->lo_s = s / spread, out->hi_s = s * spread;
+    double s = out->step.seconds, gpus = (double)p->gpus;
+    out->lo_s = out->hi_s = NAN;
     out->tokens_per_s_gpu = (double)(p->ask.gbs * seq_tokens(p->ask.seq)) / s / gpus;
     out->mfu = p->sample_flops * (double)p->ask.gbs / s / gpus /
                p->cluster.device.peak_flops[act_of(p)];
@@ -372,6 +369,26 @@ int planner_predict(const struct planner *p, const struct layout *l, struct plan
                : err_set(err, ERR_NOMEM, "out of memory for a plan");
     free(w);
     return rc;
+}
+
+/* Sets the interval of a layout whose work is built. */
+static void interval_set(const struct planner *p, const struct work *w, struct planned *io)
+{
+    const struct interval_of of = {.constants = &p->constants, .v = p->v, .cluster = &p->cluster,
+                                   .stack = &p->stack, .act = act_of(p), .fp8 = p->work.fp8};
+    double by = exp(INTERVAL_SDS * interval_sd(&of, w, &io->layout));
+    io->lo_s = io->step.seconds / by, io->hi_s = io->step.seconds * by;
+}
+
+int planner_interval(const struct planner *p, struct planned *io, struct err *err)
+{
+    struct work *w = malloc(sizeof *w);
+    if (!w)
+        return err_set(err, ERR_NOMEM, "out of memory for a plan");
+    work_build(&p->work, &io->layout, w);
+    interval_set(p, w, io);
+    free(w);
+    return 0;
 }
 
 /* ---- what a layout's terms are made of ---- */
@@ -429,6 +446,7 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
     int rc = w ? check_and_predict(p, l, w, &out->planned, err)
                : err_set(err, ERR_NOMEM, "out of memory for a plan");
     if (rc == 0) {
+        interval_set(p, w, &out->planned);
         price_work(w, l, out->planned.step.stage, out->work);
         rc = constants_find(p, w, l, &out->planned.step, out->constant, err);
     }

@@ -50,7 +50,7 @@ struct planner {
 struct planned {
     struct layout layout;
     struct price_step step;     /* by the schedule's replay */
-    double lo_s, hi_s;          /* nine of ten steps lie between, by the fit of the constants */
+    double lo_s, hi_s;          /* nine of ten steps lie between; NAN: not computed */
     double tokens_per_s_gpu, mfu;
     struct footprint footprint;
     double p_fits;
@@ -71,8 +71,11 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
 /* Writes the time of the best layout, if it takes less than beat_s seconds; else INFINITY. It is
  * much faster than planner_search(). ERR_NO: no layout fits. */
 int planner_faster(const struct planner *p, double beat_s, double *best_s, struct err *err);
+/* Predicts a layout, without its interval. */
 int planner_predict(const struct planner *p, const struct layout *l, struct planned *out,
                     struct err *err);
+/* Sets the interval of a predicted layout, which takes about 20 times as long. */
+int planner_interval(const struct planner *p, struct planned *io, struct err *err);
 /* Holds, for each term of a layout's predicted step time, the work and the constant from which it
  * is computed. */
 struct explained {

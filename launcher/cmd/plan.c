@@ -232,6 +232,15 @@ static int best_search(struct planner *p, const struct request *r, bool gpu_hour
     return fewer_search(p, r->top, found, err);
 }
 
+static int item_predict(const struct planner *p, const struct layout *l, struct planned *out,
+                        struct err *err)
+{
+    int rc;
+    if ((rc = planner_predict(p, l, out, err)) < 0)
+        return rc;
+    return planner_interval(p, out, err);
+}
+
 /* Predicts the layouts to show: the best, and that of --layout if it is not among them. */
 static int items_predict(const struct request *r, struct planned *items, struct plan_answer *a,
                          struct err *err)
@@ -239,7 +248,7 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     int rc;
     for (; a->n < a->found->n; a->n++) {
         const struct layout *l = &a->found->items[a->n].layout;
-        if ((rc = planner_predict(a->planner, l, &items[a->n], err)) < 0)
+        if ((rc = item_predict(a->planner, l, &items[a->n], err)) < 0)
             return rc;
         if (r->has_layout && layout_equal(l, &r->layout))
             a->given = true, a->given_at = a->n;
@@ -247,7 +256,7 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     if (!r->has_layout || a->given)
         return 0;
     a->given = true, a->given_at = a->n;
-    return planner_predict(a->planner, &r->layout, &items[a->n++], err);
+    return item_predict(a->planner, &r->layout, &items[a->n++], err);
 }
 
 /* Extends the error "no layout fits" by the memory and time that the layout of --layout takes, if

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "autotune/interval.h"
 #include "base/num.h"
 #include "launcher/cmd/plan.h"
 
@@ -101,6 +102,21 @@ static void excluded_text(const struct stream_found *f, struct str *out)
                      layout_rule_name(i), layout_rule_sentence(i));
 }
 
+/* Adds how wide the errors of predictions are: of the best's time wider than of what was fitted,
+ * where priors stand for constants of this device or stack. */
+static void widths_text(const struct plan_answer *a, struct str *out)
+{
+    const struct planner *p = a->planner;
+    const struct planned *best = a->items;
+    double fitted = p->v[CONSTANT_TIME_SD],
+           sd = log(best->hi_s / best->step.seconds) / INTERVAL_SDS;
+    str_addf(out, "constants %s: ln(measured/predicted) is %.0f %% wide for times",
+             p->constants.name, 100 * sd);
+    if (sd > 1.01 * fitted)
+        str_addf(out, " (%.0f %% where none is a prior)", 100 * fitted);
+    str_addf(out, ", %.0f %% for bytes\n", 100 * p->v[CONSTANT_MEMORY_SD]);
+}
+
 void plan_text(const struct plan_answer *a, struct str *out)
 {
     const struct planner *p = a->planner;
@@ -110,9 +126,7 @@ void plan_text(const struct plan_answer *a, struct str *out)
              (long long)p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s",
              (long long)p->cluster.node.devices, (long long)seq_tokens(p->ask.seq),
              (long long)p->ask.gbs, dtype_names[p->ask.dtype], p->stack.name);
-    str_addf(out, "constants %s: ln(measured/predicted) is %.0f %% wide for times, %.0f %% for "
-                  "bytes\n",
-             p->constants.name, 100 * p->v[CONSTANT_TIME_SD], 100 * p->v[CONSTANT_MEMORY_SD]);
+    widths_text(a, out);
     str_add(out, "  ");
     held_out_say(&p->constants.held_out, &p->cluster.device, out);
     str_addc(out, '\n');

@@ -483,6 +483,7 @@ static void predicted(void **state)
     assert_true(one.p_fits >= 0.9);
     one.footprint.total = footprint_room(p->v, planner_limit_bytes(p), 0.9);
     assert_close(footprint_fits(&one.footprint, p->v, planner_limit_bytes(p)), 0.9, 1e-9, "room");
+    assert_ok(planner_interval(p, &one, &err), &err);
     assert_true(one.lo_s < one.step.seconds && one.step.seconds < one.hi_s);
     assert_true(one.mfu > 0.2 && one.mfu < 0.8);
     assert_ok(planner_plan(p, &one, &plan, &err), &err);
