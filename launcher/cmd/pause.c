@@ -48,7 +48,7 @@ int cmd_pause_run(const struct opt_values *v, struct cmd_env *env, struct err *e
     int rc;
     if ((rc = wish_open(&w, v, env, err)) < 0)
         goto out;
-    if (w.dry_run && (rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, err)) < 0)
+    if (w.dry_run && (rc = control_may(&w.l, w.s, &w.state, CONTROL_PAUSE, NULL, err)) < 0)
         goto out;
     if (!w.dry_run && (rc = control_pause(&w.l, w.s, &kept, err)) < 0)
         goto out;

@@ -124,7 +124,7 @@ static int would_print(const struct wish *w, const struct wish_back *b, struct e
 {
     char line[256], why[STATE_TEXT_BYTES];
     int rc;
-    if ((rc = control_may(&w->l, w->s, &w->state, b->wish, err)) < 0)
+    if ((rc = control_may(&w->l, w->s, &w->state, b->wish, b->how, err)) < 0)
         return rc;
     const char *word = waits_why(w->l.home, &w->state, &w->l.budget, NULL, why);
     snprintf(line, sizeof line, "%s run '%s'%s, which is %s", b->would, w->state.name, b->would_end,

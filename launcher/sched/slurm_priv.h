@@ -76,8 +76,9 @@ int slurm_job_ours(struct sched_slurm *l, const char *id, struct slurm_ours *out
 /* Refuses a job that can never run, because Slurm accepts jobs that fit no node, and lets them
  * wait. */
 int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
-/* Asks the controller, without submitting, whether it knows the account, the QOS and the excluded
- * nodes that the job names. Any other answer, and none, counts as yes: the submission will tell. */
+/* Asks the controller, without submitting, whether the job's account, QOS, partition and nodes are
+ * there and may be used, and whether their limits allow such a job. Any other answer, and none,
+ * counts as yes: the submission will tell. */
 int slurm_names_check(struct sched_slurm *s, const struct sched_spec *spec, struct err *err);
 /* Appends the batch script. It unsets variables that a Slurm daemon or the shell adds although the
  * submission did not have them, and sets reel's variables from Slurm's. */

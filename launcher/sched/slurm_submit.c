@@ -388,17 +388,82 @@ int slurm_fits(struct sched_slurm *s, const struct sched_spec *spec, struct err 
     return 0;
 }
 
-/* Tells whether the controller refuses a name that the job gives, or the nodes that it leaves.
- * Other things it may refuse only now. */
-static bool is_of_names(const char *refusal)
+/* These are words of a refusal that the submission would meet too, and what they are about. Other
+ * things the controller may refuse only now. */
+static const struct refusal {
+    const char *words;
+    enum { OF_ACCOUNT, OF_QOS, OF_LIMITS, OF_PLACE, OF_NODES } of;
+} refusals[] = {
+    {"nvalid account", OF_ACCOUNT},
+    {"account not permitted", OF_ACCOUNT},
+    {"nvalid qos", OF_QOS},
+    {"qos not permitted", OF_QOS},
+    {"QOS not permitted", OF_QOS},
+    {"violates accounting", OF_LIMITS},
+    {"nvalid node name", OF_NODES},
+    {"nvalid partition", OF_PLACE},
+    {"nvalid feature", OF_PLACE},
+    {"not permitted to use this partition", OF_PLACE},
+    {"Requested node configuration is not available", OF_NODES},
+};
+
+/* Finds what a refusal is about; NULL if the submission may be taken all the same. Nodes can be
+ * missing for a moment, as while the controller starts, unless the job excludes some. */
+static const struct refusal *refusal_find(const char *said, const struct sched_spec *spec)
 {
-    static const char *const words[] = {
-        "nvalid node name", "nvalid account", "nvalid qos", "nvalid partition", "nvalid feature",
-        "not permitted to use this partition", "Requested node configuration is not available"};
-    for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (strstr(refusal, words[i]))
-            return true;
-    return false;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        if (strstr(said, refusals[i].words) && (refusals[i].of != OF_NODES || spec->exclude))
+            return &refusals[i];
+    return NULL;
+}
+
+/* Writes "resources.qos 'NAME'", or that the default is used. */
+static const char *named(const char *key, const char *value, char buf[LIMIT_NAME_BYTES * 2])
+{
+    if (value)
+        snprintf(buf, LIMIT_NAME_BYTES * 2, "resources.%s '%s'", key, value);
+    else
+        snprintf(buf, LIMIT_NAME_BYTES * 2, "the default %s", key);
+    return buf;
+}
+
+/* Adds what the job asks for, and what lists the limits that it may exceed. */
+static void limits_add(const struct sched_spec *spec, const char *qos, const char *account,
+                       struct err *err)
+{
+    struct err why = *err;
+    char limit[32] = "none";
+    if (spec->time_limit_s > 0)
+        snprintf(limit, sizeof limit, "%.0f s", spec->time_limit_s);
+    err_set(err, why.code,
+            "%s (%s of %s; nodes: %d, cores of each: %d, GPUs of each: %d, "
+            "resources.time_limit_s: %s; 'sacctmgr show qos' and 'sacctmgr show assoc user=$USER' "
+            "list the limits)",
+            why.text, qos, account, spec->nodes, spec->cores_per_node, spec->gpus_per_node, limit);
+}
+
+/* Adds to a refusal that is about accounts which values of the run it is about, and what lists
+ * those that there are. */
+static void accounts_add(const struct sched_spec *spec, const struct refusal *about,
+                         struct err *err)
+{
+    char account[LIMIT_NAME_BYTES * 2], qos[LIMIT_NAME_BYTES * 2], place[LIMIT_NAME_BYTES * 2];
+    struct err why = *err;
+    named("account", spec->account, account);
+    named("qos", spec->qos, qos);
+    named("partition", spec->partition, place);
+    if (about->of == OF_ACCOUNT)
+        err_set(err, why.code,
+                "%s (%s in %s; 'sacctmgr show assoc user=$USER' lists the accounts that are yours, "
+                "'scontrol show partition' those that each takes)",
+                why.text, account, place);
+    else if (about->of == OF_QOS)
+        err_set(err, why.code,
+                "%s (%s of %s in %s; 'sacctmgr show assoc user=$USER format=account,qos%%60' lists "
+                "those that are allowed, 'scontrol show partition' those that each takes)",
+                why.text, qos, account, place);
+    else if (about->of == OF_LIMITS)
+        limits_add(spec, qos, account, err);
 }
 
 /* Adds to the refusal which of the nodes to be excluded the cluster does not have. */
@@ -432,13 +497,13 @@ int slurm_names_check(struct sched_slurm *s, const struct sched_spec *spec, stru
 {
     char id[SCHED_ID_BYTES];
     struct err why = {0};
-    if (!spec->exclude && !spec->account && !spec->qos)
-        return 0;
     int rc = submit(s, spec, true, id, &why);
-    if ((rc != ERR_INPUT && rc != ERR_LIMIT) || !is_of_names(why.text))
+    const struct refusal *about = refusal_find(why.text, spec);
+    if ((rc != ERR_INPUT && rc != ERR_LIMIT) || !about)
         return 0;
-    if (spec->exclude)
+    if (about->of == OF_NODES)
         unknown_nodes_add(s, spec->exclude, &why);
+    accounts_add(spec, about, &why);
     return err_set(err, rc, "job '%s' would be refused: %s", spec->name, why.text);
 }
 

@@ -666,19 +666,18 @@ static const int transport_errnos[] = {
     ECONNABORTED, ENOTCONN, ESHUTDOWN, ETIMEDOUT, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, ENETUNREACH,
     ENETRESET, EADDRINUSE, EADDRNOTAVAIL};
 
-/* Finds the first line that is not empty, without a leading "sbatch: error: ". */
+/* Finds the first line that is not empty, without a leading "sbatch: error: ". If it is one word,
+ * the name of a limit, the next line follows it. */
 static void sentence_of(const char *text, char *buf, size_t size)
 {
-    const char *line = text;
-    while (*line == '\n')
-        line++;
-    int n = (int)strcspn(line, "\n");
-    const char *colon = strstr(line, "error: ");
-    if (colon && colon < line + n) {
-        n -= (int)(colon + 7 - line);
-        line = colon + 7;
+    text += strspn(text, "\n");
+    const char *end = text + strcspn(text, "\n"), *colon = strstr(text, "error: ");
+    const char *line = colon && colon < end ? colon + 7 : text;
+    int n = snprintf(buf, size, "%.*s", (int)(end - line), line);
+    if (n > 0 && (size_t)n + 2 < size && !strchr(buf, ' ') && end[strspn(end, "\n")]) {
+        memcpy(buf + n, ": ", 2);
+        sentence_of(end, buf + n + 2, size - (size_t)n - 2);
     }
-    snprintf(buf, size, "%.*s", n, line);
 }
 
 int slurm_text_error(const char *what, const char *stderr_text, struct err *err)

@@ -331,20 +331,6 @@ static int wish_may(const struct launch *l, struct sched *s, const struct run_st
                : go_on_may(l, s, state, wish, err);
 }
 
-int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
-                enum control_wish wish, struct err *err)
-{
-    char what[STATE_TEXT_BYTES];
-    enum control_life life;
-    int rc = wish_may(l, s, state, wish, err);
-    if (rc < 0 || wish == CONTROL_PAUSE)
-        return rc;
-    if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
-        return rc;
-    /* The caller waits for the end of a job that lives. */
-    return life == CONTROL_DEAD ? control_left_over_check(l, s, state, err) : 0;
-}
-
 static int pause_locked(const struct launch *l, struct sched *s, const struct run_state *state,
                         enum launch_kept *kept, struct err *err)
 {
@@ -406,6 +392,88 @@ static int still_check(const struct launch *l, struct sched *s, const struct run
     return control_left_over_check(l, s, state, err);
 }
 
+/* Adds nodes to the run's resources.exclude. */
+static int list_add(struct run *run, const char *nodes, struct err *err)
+{
+    const char *old = run->resources.exclude;
+    run->resources.exclude = arena_printf(&run->arena, "%s%s%s", old ? old : "",
+                                          old && *old ? "," : "", nodes);
+    return run->resources.exclude ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* Stores the list of excluded nodes, in the change that waits for the next attempt if there is
+ * one. */
+static int exclude_save(const struct launch *l, struct next *next, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES + 32];
+    struct str changes = STR_INIT;
+    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
+    if (!next->waits)
+        return run_save(&next->run, path, err);
+    char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
+    int rc;
+    str_add(&changes, text ? text : "[]");
+    free(text);
+    if ((rc = str_check(&changes, err)) < 0)
+        goto out;
+    rc = next_save(next, &changes, l->run_dir, err);
+out:
+    str_release(&changes);
+    return rc;
+}
+
+static int exclude_check(const struct launch *l, const struct run_state *state, struct err *err)
+{
+    if (l->wrapped)
+        return err_set(err, ERR_INPUT,
+                       "run '%s' is wrapped: give --exclude to sbatch, or write it into its job "
+                       "script", state->name);
+    if (strcmp(state->sched, "slurm") != 0)
+        return err_set(err, ERR_INPUT, "run '%s' is not Slurm's: there are no nodes to exclude",
+                       state->name);
+    return 0;
+}
+
+/* Checks whether the scheduler would take the run's next job, with these nodes excluded from it and
+ * from every later one (NULL: none), and with `save` stores their list. No other process reads
+ * run.json then: no job lives, and this process holds the submitters' lock. */
+static int job_check(const struct launch *l, struct sched *s, const struct run_state *state,
+                     const char *exclude, bool save, struct err *err)
+{
+    struct next next = {0};
+    int rc;
+    if (exclude && (rc = exclude_check(l, state, err)) < 0)
+        return rc;
+    if (l->wrapped || !s)
+        return 0;
+    if ((rc = next_load(l->run_dir, &next, err)) < 0)
+        return rc;
+    if (exclude && (rc = list_add(&next.run, exclude, err)) < 0)
+        goto out;
+    if ((rc = launch_check(l, s, &next.run, NULL, err)) < 0)
+        goto out;
+    rc = exclude && save ? exclude_save(l, &next, err) : 0;
+out:
+    next_release(&next);
+    return rc;
+}
+
+int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
+                enum control_wish wish, const struct control_retry *how, struct err *err)
+{
+    char what[STATE_TEXT_BYTES];
+    enum control_life life;
+    int rc = wish_may(l, s, state, wish, err);
+    if (rc < 0 || wish == CONTROL_PAUSE)
+        return rc;
+    if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
+        return rc;
+    /* The caller waits for the end of a job that lives. */
+    if (life == CONTROL_DEAD && (rc = control_left_over_check(l, s, state, err)) < 0)
+        return rc;
+    return job_check(l, s, state, how ? how->exclude : NULL, false, err);
+}
+
 int control_resume(const struct launch *l, struct sched *s, struct err *err)
 {
     struct run_state state;
@@ -418,67 +486,12 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
         goto out;
     if ((rc = still_check(l, s, &state, err)) < 0)
         goto out;
+    if ((rc = job_check(l, s, &state, NULL, false, err)) < 0)
+        goto out;
     rc = wish_put(l, &state, EVENT_NAME(resume_requested), NULL, err);
 out:
     run_state_release(&state);
     lease_drop(lock);
-    return rc;
-}
-
-/* Adds nodes to the run's resources.exclude. */
-static int list_add(struct run *run, const char *nodes, struct err *err)
-{
-    const char *old = run->resources.exclude;
-    run->resources.exclude = arena_printf(&run->arena, "%s%s%s", old ? old : "",
-                                          old && *old ? "," : "", nodes);
-    return run->resources.exclude ? 0 : err_set(err, ERR_NOMEM, "out of memory");
-}
-
-/* Adds the nodes to the change that waits for the next attempt. */
-static int next_exclude(const struct launch *l, struct sched *s, struct next *next,
-                        const char *nodes, struct err *err)
-{
-    struct str changes = STR_INIT;
-    char *text = cJSON_PrintUnformatted(json_member(next->doc.root, "changes"));
-    int rc;
-    str_add(&changes, text ? text : "[]");
-    free(text);
-    if ((rc = list_add(&next->run, nodes, err)) < 0)
-        goto out;
-    if ((rc = launch_check(l, s, &next->run, NULL, err)) < 0)
-        goto out;
-    if ((rc = str_check(&changes, err)) < 0)
-        goto out;
-    rc = next_save(next, &changes, l->run_dir, err);
-out:
-    str_release(&changes);
-    return rc;
-}
-
-/* Excludes the nodes from every later submission. No other process reads run.json now: no job
- * lives, and this process holds the submitters' lock. */
-static int exclude_add(const struct launch *l, struct sched *s, const struct run_state *state,
-                       const char *nodes, struct err *err)
-{
-    char path[LIMIT_PATH_BYTES + 32];
-    struct next next = {0};
-    if (l->wrapped)
-        return err_set(err, ERR_INPUT,
-                       "run '%s' is wrapped: give --exclude to sbatch, or write it into its job "
-                       "script", state->name);
-    if (strcmp(state->sched, "slurm") != 0)
-        return err_set(err, ERR_INPUT, "run '%s' is not Slurm's: there are no nodes to exclude",
-                       state->name);
-    snprintf(path, sizeof path, "%s/run.json", l->run_dir);
-    int rc = next_load(l->run_dir, &next, err);
-    if (rc < 0)
-        return rc;
-    if (next.waits)
-        rc = next_exclude(l, s, &next, nodes, err);
-    else if ((rc = list_add(&next.run, nodes, err)) == 0 &&
-             (rc = launch_check(l, s, &next.run, NULL, err)) == 0)
-        rc = run_save(&next.run, path, err);
-    next_release(&next);
     return rc;
 }
 
@@ -490,7 +503,7 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
         return rc;
     if ((rc = still_check(l, s, state, err)) < 0)
         return rc;
-    if (how->exclude && (rc = exclude_add(l, s, state, how->exclude, err)) < 0)
+    if ((rc = job_check(l, s, state, how->exclude, true, err)) < 0)
         return rc;
     return wish_put(l, state, EVENT_NAME(retry_requested), how, err);
 }

@@ -9,10 +9,17 @@
 #include "launcher/submit/launch.h"
 
 enum control_wish { CONTROL_PAUSE, CONTROL_RESUME, CONTROL_RETRY };
-/* Checks, without changing anything, whether the call below for this request would be refused with
- * ERR_NO: because of the run's state, or because a job of the run is left over. */
+struct control_retry {
+    /* true: earlier attempts no longer count against the run's budgets; false: the run gets one
+     * attempt, after which they count again */
+    bool reset_budget;
+    const char *exclude; /* nodes to add to resources.exclude; NULL: none */
+};
+/* Checks, without changing anything, whether the call below for this request would be refused:
+ * because of the run's state, because a job of the run is left over, or because the scheduler would
+ * refuse its next job. how: of a retry; else NULL. */
 int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
-                enum control_wish wish, struct err *err);
+                enum control_wish wish, const struct control_retry *how, struct err *err);
 
 /* Pauses the run. s may be NULL for a wrapped run. ERR_NO: the run is over. If the request could
  * not be recorded at all (LAUNCH_UNSAID), the job is cancelled at the scheduler, because a job that
@@ -20,19 +27,14 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
 int control_pause(const struct launch *l, struct sched *s, enum launch_kept *kept, struct err *err);
 
 /* Lets a paused run go on. ERR_NO: it is not paused (the error names the command that lets it go
- * on), or a job of it is left over; ERR_BUSY: its job is still ending. */
+ * on), or a job of it is left over; ERR_BUSY: its job is still ending; ERR_INPUT, ERR_LIMIT: the
+ * scheduler would refuse its next job. */
 int control_resume(const struct launch *l, struct sched *s, struct err *err);
 
-struct control_retry {
-    /* true: earlier attempts no longer count against the run's budgets; false: the run gets one
-     * attempt, after which they count again */
-    bool reset_budget;
-    const char *exclude; /* nodes to add to resources.exclude; NULL: none */
-};
 /* Lets a run go on that failed or was cancelled, or whose job is over although the run is not.
  * ERR_NO: it is none of these (the error names the command that lets it go on), or a job of it is
- * left over; ERR_BUSY: its job is still ending; ERR_INPUT: nodes to exclude for a run that is
- * wrapped or not Slurm's. */
+ * left over; ERR_BUSY: its job is still ending; ERR_INPUT, ERR_LIMIT: nodes to exclude for a run
+ * that is wrapped or not Slurm's, or the scheduler would refuse its next job. */
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,
                   struct err *err);
 
