@@ -57,7 +57,7 @@ static void event_signal(struct agent *a, int signo, double heard_at)
     event_int(&e, signal, number, signo);
     event_text(&e, signal, from, "scheduler");
     event_num(&e, signal, heard_at, heard_at);
-    attempt_event(&a->attempt, &e);
+    attempt_notice(&a->attempt, &e, signo, heard_at);
 }
 
 static void event_limit(struct agent *a)
@@ -193,6 +193,7 @@ static int notices_take(struct agent *a, int wait_ms, struct err *err)
             }
         }
     if (node_agents_heard(a->nodes)) { /* the node agent wrote the event */
+        attempt_notice_at_node(&a->attempt, SIGTERM);
         agent_stop_request(a, SIGTERM, "at a node agent");
         a->term = true;
     }

@@ -13,7 +13,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/spawn.h"
 #include "base/str.h"
+#include "launcher/state/end_name.h"
 #include "launcher/state/home.h"
 #include "launcher/state/space.h"
 
@@ -121,12 +123,14 @@ static int log_open(const struct attempt *a, const char *run, int64_t number, co
     return rc;
 }
 
-static void commit(struct evlog *log, struct evlog_event *e, bool durable)
+static int commit(struct evlog *log, struct evlog_event *e, bool durable)
 {
     struct err err = {0};
     bool kept = evlog_keeps(log);
-    if (evlog_commit(log, e, durable, &err) < 0 && !kept)
+    int rc = evlog_commit(log, e, durable, &err);
+    if (rc < 0 && !kept)
         log_msg(LOG_WARN, "event %s: %s", evlog_keeps(log) ? "not written yet" : "lost", err.text);
+    return rc;
 }
 
 void attempt_event(struct attempt *a, struct evlog_event *e)
@@ -137,6 +141,46 @@ void attempt_event(struct attempt *a, struct evlog_event *e)
 void attempt_event_soon(struct attempt *a, struct evlog_event *e)
 {
     commit(a->log, e, false);
+}
+
+/* Lets a file's name tell what a->named says, because an event of it waits for room. */
+static void name_put(struct attempt *a)
+{
+    struct err err = {0};
+    a->named.attempt = a->number;
+    a->named.at = clock_wall_s();
+    if (end_name_put(a->run_dir, &a->named, &err) < 0)
+        log_msg(LOG_WARN, "what becomes of attempt %lld is not on record: %s",
+                (long long)a->number, err.text);
+}
+
+void attempt_notice(struct attempt *a, struct evlog_event *e, int signo, double heard_at)
+{
+    if (commit(a->log, e, true) != ERR_FULL || a->named.signo)
+        return;
+    a->named.signo = signo;
+    a->named.notice_at = heard_at;
+    name_put(a);
+}
+
+void attempt_notice_at_node(struct attempt *a, int signo)
+{
+    if (!a->log || a->named.signo)
+        return;
+    a->named.signo = signo;
+    a->named.at_node = true;
+    a->named.notice_at = clock_wall_s();
+    name_put(a);
+}
+
+static void end_name(struct attempt *a, enum named_end end, enum attempt_cause cause, int exit_code,
+                     int exit_signal)
+{
+    a->named.end = end;
+    a->named.cause = cause;
+    a->named.exit_code = exit_code;
+    a->named.exit_signal = exit_signal;
+    name_put(a);
 }
 
 static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
@@ -161,6 +205,8 @@ int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int 
     if (rc < 0)
         log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
                 evlog_keeps(a->log) ? " yet" : "", err.text);
+    if (rc == ERR_FULL)
+        end_name(a, NAMED_ENDED, cause, exit_code, exit_signal);
     return rc;
 }
 
@@ -171,7 +217,8 @@ void attempt_requeued(struct attempt *a, const char *job_id)
     event_text(&e, requeue, job_id, job_id);
     if (a->given_back != CAUSE_NONE)
         event_text(&e, requeue, cause, attempt_cause_names[a->given_back]);
-    attempt_event(a, &e);
+    if (commit(a->log, &e, true) == ERR_FULL && a->given_back != CAUSE_NONE)
+        end_name(a, NAMED_GIVEN_BACK, a->given_back, -1, 0);
 }
 
 int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
@@ -273,6 +320,32 @@ static enum attempt_cause stopped_cause(const struct run_state *s, char detail[S
     return by == WISH_CANCEL ? CAUSE_CANCEL : CAUSE_PAUSE;
 }
 
+/* Writes the event of the attempt's first stop notice, if only a file's name tells of it. */
+static void notice_put(struct evlog *log, const struct run_attempt *last)
+{
+    const struct run_named *n = &last->named;
+    char name[SIGNAL_NAME_BYTES];
+    struct evlog_event e;
+    if (!n->signo || last->notice_logged)
+        return;
+    event_begin(log, &e, signal);
+    event_text(&e, signal, signal, signal_name(n->signo, name));
+    event_int(&e, signal, number, n->signo);
+    event_text(&e, signal, from, "scheduler");
+    if (n->at_node)
+        event_text(&e, signal, node, "unknown");
+    event_num(&e, signal, heard_at, n->notice_at);
+    commit(log, &e, true);
+}
+
+/* Writes the event of the end that a file's name tells. */
+static int named_end_put(struct evlog *log, const struct run_attempt *last, double heard_at,
+                         struct err *err)
+{
+    return end_put(log, last->cause, last->exit_code, last->named.exit_signal, last->detail,
+                   heard_at, err);
+}
+
 /* Opens this writer's log of the newest attempt, and records the attempt's end there unless it is
  * recorded. *log is unchanged if there is no attempt, or nothing that FOLLOWER must record.
  * ERR_FULL: the disk has no room for the record. */
@@ -283,7 +356,7 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
     const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
                                                        : NULL;
     char detail[STATE_TEXT_BYTES];
-    bool open = last && last->cause == CAUSE_NONE;
+    bool open = last && (last->cause == CAUSE_NONE || last->end_named);
     int rc = open || (last && writer == AGENT)
                  ? log_open(a, state->run, last->number, writer, log, err)
                  : 0;
@@ -293,7 +366,11 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
     enum attempt_cause cause = stopped ? stopped_cause(state, detail)
                                        : cause_of_silent(last, agent_signal, ending, detail);
     double heard_at = writer == FOLLOWER ? last->last_event_at : 0;
-    return end_put(*log, cause, -1, agent_signal, detail, heard_at, err) == ERR_FULL ? ERR_FULL : 0;
+    rc = last->end_named ? named_end_put(*log, last, heard_at, err)
+                         : end_put(*log, cause, -1, agent_signal, detail, heard_at, err);
+    if (rc == 0)
+        notice_put(*log, last);
+    return rc == ERR_FULL ? ERR_FULL : 0;
 }
 
 /* ---- claiming ---- */
@@ -510,6 +587,15 @@ static int number_take(struct attempt *a, const struct run_state *state,
     return 0;
 }
 
+/* Makes the file whose name can tell of this attempt when there is no room. */
+static void reserve(const struct attempt *a)
+{
+    char *dir = file_join(a->run_dir, "events");
+    if (dir)
+        end_name_reserve(dir);
+    free(dir);
+}
+
 int attempt_claim(struct attempt *a, const struct run_state *state,
                   const struct attempt_ending *before, struct err *err)
 {
@@ -521,6 +607,7 @@ int attempt_claim(struct attempt *a, const struct run_state *state,
     if ((rc = log_open(a, state->run, a->number, AGENT, &a->log, err)) < 0)
         return rc;
     evlog_keep(a->log, KEEP_BYTES);
+    reserve(a);
     return 0;
 }
 

@@ -34,6 +34,7 @@ struct attempt {
     int64_t number;                /* 0: none is claimed */
     /* cause for which the job was requeued before the attempt's end; NONE: it was not */
     enum attempt_cause given_back;
+    struct run_named named; /* what a file's name tells of it, because the disk had no room */
     struct evlog *log;
     struct lease *lock;
     double evicted_mono; /* when the lease was taken from an agent that may still run; 0: from
@@ -92,8 +93,13 @@ int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sche
 void attempt_event(struct attempt *a, struct evlog_event *e);
 /* Writes an event without waiting for the disk; it is meant for steps, which are many. */
 void attempt_event_soon(struct attempt *a, struct evlog_event *e);
-/* Writes the event of the attempt's end. ERR_FULL: the event waits for room, and attempt_flush must
- * be called until it is written. */
+/* Writes the event of a stop notice, the first with this signal, at this time (UTC s). If there is
+ * no room for it, a file's name tells of it too (launcher/state/end_name.h). */
+void attempt_notice(struct attempt *a, struct evlog_event *e, int signo, double heard_at);
+/* Lets a file's name tell of a notice whose event a node agent wrote, perhaps in vain. */
+void attempt_notice_at_node(struct attempt *a, int signo);
+/* Writes the event of the attempt's end. ERR_FULL: the event waits for room, a file's name tells
+ * the cause, and attempt_flush must be called until the event is written. */
 int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int exit_signal,
                 const char *detail);
 int attempt_flush(struct attempt *a); /* ERR_FULL: events still wait for room */

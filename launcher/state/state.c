@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/spawn.h"
 #include "fold/end.h"
+#include "launcher/wrap/last_words.h"
 
 const char *const attempt_cause_names[] = {
     "", "done", "preempt", "time_limit", "crash", "node_fail", "cancel", "hang", "diverged",
@@ -198,10 +200,11 @@ static enum attempt_cause cause_parse(const char *text)
                          * choice */
 }
 
-static int apply_notice(struct run_state *s, const struct run_attempt *a,
+static int apply_notice(struct run_state *s, struct run_attempt *a,
                         const struct told_event *e, enum told_kind kind, struct told_time time,
                         struct err *err)
 {
+    a->notice_logged = true;
     return time_note(s, a->number, kind, time, json_text(e->json, "signal", ""), err);
 }
 
@@ -217,6 +220,7 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
     a->end_told.wall = wall;
     snprintf(a->end_told.writer, sizeof a->end_told.writer, "%s", told.writer);
     a->end_time = e->time;
+    a->end_named = false;
     a->cause = cause_parse(json_text(event, "cause", ""));
     a->exit_code = (int)json_int(event, "exit_code", 0);
     a->heard_at = json_num(event, "heard_at", 0);
@@ -224,7 +228,7 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
 }
 
 /* Folds the times that an event of the agent gives. */
-static int apply_agent_time(struct run_state *s, const struct run_attempt *a,
+static int apply_agent_time(struct run_state *s, struct run_attempt *a,
                             const struct told_event *e, struct err *err)
 {
     /* A foreign trainer whose step lines cannot be read counts as training from its start. */
@@ -378,7 +382,7 @@ static void apply_every(struct run_state *s, const struct run_attempt *a, const 
 }
 
 /* Folds the times that an event of the trainer gives, except those of its steps. */
-static int apply_trainer_time(struct run_state *s, const struct run_attempt *a,
+static int apply_trainer_time(struct run_state *s, struct run_attempt *a,
                               const struct told_event *e, struct err *err)
 {
     struct told_time heard = time_of(e, "heard_at");
@@ -528,4 +532,41 @@ int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause
         s->done_steps = INT64_MAX;
     done_judge(s);
     return 0;
+}
+
+/* Takes the end from a file's name. An event of the end has a lower number, and so counts rather
+ * than this one. */
+static void end_take(struct run_state *s, struct run_attempt *a, const struct run_named *n)
+{
+    char how[64];
+    last_words_exit(n->exit_code, n->exit_signal, how, sizeof how);
+    a->end_named = true;
+    a->end_told.seq = INT64_MAX;
+    a->end_told.wall = n->at;
+    a->end_told.writer[0] = '\0';
+    a->end_time = (struct fold_time){FOLD_NO_CLOCK, n->at};
+    a->cause = n->cause;
+    a->exit_code = n->exit_code;
+    snprintf(a->detail, sizeof a->detail, "trainer %s; the disk had no room to say more", how);
+    if (n->cause == CAUSE_DONE && s->done_steps < 0)
+        s->done_steps = INT64_MAX;
+}
+
+int run_state_named(struct run_state *s, const struct run_named *n, struct err *err)
+{
+    struct told_time noticed = {.event = {FOLD_NO_CLOCK, n->notice_at}};
+    char name[SIGNAL_NAME_BYTES];
+    struct run_attempt *a = attempt_get(s, n->attempt);
+    if (!a)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)n->attempt);
+    a->named = *n;
+    if (n->end == NAMED_GIVEN_BACK && a->requeued_for == CAUSE_NONE)
+        a->requeued_for = n->cause;
+    if (n->end == NAMED_ENDED && a->cause == CAUSE_NONE)
+        end_take(s, a, n);
+    s->last_event_at = fmax(s->last_event_at, n->at);
+    done_judge(s);
+    return n->signo ? time_note(s, n->attempt, n->at_node ? TOLD_NOTICE_NODE : TOLD_NOTICE_AGENT,
+                                noticed, signal_name(n->signo, name), err)
+                    : 0;
 }

@@ -58,6 +58,21 @@ extern const char *const attempt_cause_names[]; /* NULL-terminated; "" for CAUSE
  * highest turn counts; among equal turns the latest, and then the strongest. */
 enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
+/* Holds what a file's name tells of an attempt, for whose events the disk had no room
+ * (launcher/state/end_name.h). */
+enum named_end { NAMED_OPEN, NAMED_GIVEN_BACK, NAMED_ENDED };
+struct run_named {
+    int64_t attempt;  /* 0: no name tells of it */
+    int signo;        /* of the first stop notice; 0: there was none */
+    bool at_node;     /* that notice came to a node agent */
+    double notice_at; /* UTC s */
+    /* GIVEN_BACK: its job was requeued, for this cause, before the attempt's end */
+    enum named_end end;
+    enum attempt_cause cause;
+    int exit_code, exit_signal; /* of the trainer */
+    double at;                  /* when this was recorded, UTC s */
+};
+
 enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8 };
 
 struct run_attempt {
@@ -123,6 +138,9 @@ struct run_attempt {
     enum attempt_cause cause;
     int exit_code;
     char detail[STATE_TEXT_BYTES];
+    struct run_named named;
+    bool notice_logged; /* an event tells of a stop notice */
+    bool end_named;     /* no event tells of its end, but a file's name does */
 };
 
 struct run_state {
@@ -193,6 +211,8 @@ void run_state_wish(struct run_state *s, enum run_wish wish, int64_t turn, int64
  * memory. */
 int run_state_end(struct run_state *s, int64_t attempt, enum attempt_cause cause,
                   const char *detail, struct err *err);
+/* Folds what a file's name tells of an attempt. Fails only for lack of memory. */
+int run_state_named(struct run_state *s, const struct run_named *n, struct err *err);
 /* Folds every log under <run_dir>/events into *s (initialised). A missing folder gives an empty
  * state. */
 int run_state_load(const char *run_dir, struct run_state *s, struct err *err);

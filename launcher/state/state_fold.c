@@ -11,6 +11,7 @@
 #include "base/evlog.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "launcher/state/end_name.h"
 #include "launcher/state/snapshot.h"
 #include "launcher/state/wish_name.h"
 
@@ -196,15 +197,19 @@ const struct run_state *run_fold_state(const struct run_fold *f)
 
 static int log_select(const struct dirent *d)
 {
-    return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name);
+    return str_ends(d->d_name, ".evlog") || wish_name_is(d->d_name) || end_name_is(d->d_name);
 }
 
-/* Folds the pause or cancel that a file's name holds. The names are read at each update. */
-static void wish_name_fold(struct run_fold *f, const char *name)
+/* Folds what this file holds: a log, or a name. The names are read at each update. */
+static int file_add(struct run_fold *f, const char *name, struct err *err)
 {
     struct wish_name m;
+    struct run_named n;
+    if (str_ends(name, ".evlog"))
+        return log_add(f, name, err);
     if (wish_name_parse(name, &m))
         wish_name_apply(&m, &f->state);
+    return end_name_parse(name, &n) ? run_state_named(&f->state, &n, err) : 0;
 }
 
 static int logs_find(struct run_fold *f, struct err *err)
@@ -214,10 +219,8 @@ static int logs_find(struct run_fold *f, struct err *err)
     if (n < 0)
         return errno == ENOENT ? 0 : err_set_errno(err, ERR_IO, "cannot list '%s'", f->events_dir);
     for (int i = 0; i < n; i++) {
-        if (wish_name_is(names[i]->d_name))
-            wish_name_fold(f, names[i]->d_name);
-        else if (rc == 0) /* the loop goes on, to free all names */
-            rc = log_add(f, names[i]->d_name, err);
+        if (rc == 0) /* the loop goes on, to free all names */
+            rc = file_add(f, names[i]->d_name, err);
         free(names[i]);
     }
     free(names);

@@ -39,7 +39,7 @@ static void attempt_settle(struct run_state *s, struct run_attempt *a)
 {
     a->started_at = a->trainer_started_at = a->first_step_at = a->requeued_at = 0;
     a->stop_seen_at = a->signal_at = 0;
-    a->last_event_at = fmax(0, fold_clocks_last(&s->clocks, a->number));
+    a->last_event_at = fmax(a->named.at, fold_clocks_last(&s->clocks, a->number));
     if (a->first_step >= 0)
         a->first_step_at = told_utc(&s->clocks, a->number, &a->first_step_time);
     if (a->cause != CAUSE_NONE)
