@@ -466,6 +466,8 @@ int control_may(const struct launch *l, struct sched *s, const struct run_state 
     int rc = wish_may(l, s, state, wish, err);
     if (rc < 0 || wish == CONTROL_PAUSE)
         return rc;
+    if ((rc = launch_owner_check(l, err)) < 0)
+        return rc;
     if ((rc = control_lives(l, s, state, &life, what, err)) < 0)
         return rc;
     /* The caller waits for the end of a job that lives. */

@@ -16,8 +16,8 @@ struct control_retry {
     const char *exclude; /* nodes to add to resources.exclude; NULL: none */
 };
 /* Checks, without changing anything, whether the call below for this request would be refused:
- * because of the run's state, because a job of the run is left over, or because the scheduler would
- * refuse its next job. how: of a retry; else NULL. */
+ * because of the run's state, because a job of the run is left over, because another user must make
+ * it, or because the scheduler would refuse its next job. how: of a retry; else NULL. */
 int control_may(const struct launch *l, struct sched *s, const struct run_state *state,
                 enum control_wish wish, const struct control_retry *how, struct err *err);
 
