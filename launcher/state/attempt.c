@@ -262,7 +262,8 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
  * other nodes, and for a requeued job it does not remember why. So a lost node takes precedence
  * over notices. If only the trainer's step got a notice, and the scheduler says that it neither
  * preempted nor cancelled the job, the notice came from the clean-up after the job's batch process.
- * If the scheduler has forgotten the job, and did not requeue it, nothing proves a preemption.
+ * If the scheduler has forgotten the job, and did not requeue it, a notice proves a preemption only
+ * if the agent heard it, for then its batch process lived.
  * agent_signal: the signal that killed the agent; 0: unknown. */
 static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
                                           const struct attempt_ending *ending,
@@ -290,7 +291,7 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
         return CAUSE_CRASH;
     }
     if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_UNKNOWN &&
-        ending->other_job && !agent_signal) {
+        ending->other_job && !last->agent_told && !agent_signal) {
         snprintf(detail, STATE_TEXT_BYTES, "its job ended, and the scheduler does not say any more "
                                            "why: counted as a crash");
         return CAUSE_CRASH;
@@ -472,6 +473,14 @@ static void nodes_ask(const struct attempt *a, const struct run_attempt *last, d
                 (long long)last->number, err.text);
 }
 
+static enum sched_end end_parse(const char *why)
+{
+    for (int end = SCHED_END_REQUEUED; end <= SCHED_END_NODE_FAIL; end++)
+        if (strcmp(sched_end_name((enum sched_end)end), why) == 0)
+            return (enum sched_end)end;
+    return SCHED_END_NONE;
+}
+
 void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
                     struct attempt_ending *out)
 {
@@ -484,6 +493,10 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
     out->other_job = !again;
     if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
         out->why = ending.why;
+    if (!again && out->why == SCHED_END_UNKNOWN && last->job_over.at > 0) {
+        out->why = end_parse(last->job_over.why);
+        ending.ended_at = last->job_over.ended_at;
+    }
     nodes_ask(a, last, ending.ended_at, sched, out);
 }
 

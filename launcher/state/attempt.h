@@ -63,7 +63,8 @@ struct attempt_ending {
 };
 /* Asks the scheduler about the attempt before, if its end is not recorded. It asks for the reason
  * of the job's end only if the attempt ran in another job than this one, because the scheduler does
- * not remember the reason for a requeued job. */
+ * not remember the reason for a requeued job. If the scheduler has forgotten the job, what it said
+ * when the run was brought back counts. */
 void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
                     struct attempt_ending *out);
 /* Records how the attempt before ended unless that is recorded, claims the next number and opens

@@ -154,6 +154,21 @@ static struct told_time time_of(const struct told_event *e, const char *key)
     return (struct told_time){.event = e->time, .ago_s = e->wall - json_num(e->json, key, NAN)};
 }
 
+/* Folds what the scheduler said of a job; the earliest answer counts. */
+static int apply_job_over(struct run_state *s, const struct told_event *e, struct err *err)
+{
+    int64_t number = json_int(e->json, "met_attempt", 0);
+    struct run_attempt *a = number < 1 ? NULL : attempt_get(s, number);
+    if (number >= 1 && !a)
+        return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)number);
+    if (!a || (a->job_over.at > 0 && a->job_over.at <= e->wall))
+        return 0;
+    a->job_over.at = e->wall;
+    a->job_over.ended_at = json_num(e->json, "ended_at", 0);
+    text_set(a->job_over.why, sizeof a->job_over.why, e->json, "why");
+    return 0;
+}
+
 /* Folds an event of the submitting side. Of several intents, or submissions, the newest counts,
  * whatever the order of folding. */
 static int apply_submission(struct run_state *s, const struct told_event *e, struct err *err)
@@ -165,6 +180,8 @@ static int apply_submission(struct run_state *s, const struct told_event *e, str
         s->refused_order = order > s->refused_order ? order : s->refused_order;
     if (apply_owner(s, kind, event, e->wall))
         return 0;
+    if (strcmp(kind, "job_over") == 0)
+        return apply_job_over(s, e, err);
     if (strcmp(kind, "run_created") == 0) {
         text_set(s->name, sizeof s->name, event, "name");
         text_set(s->model, sizeof s->model, event, "model");
@@ -205,6 +222,7 @@ static int apply_notice(struct run_state *s, struct run_attempt *a,
                         struct err *err)
 {
     a->notice_logged = true;
+    a->agent_told |= kind == TOLD_NOTICE_AGENT;
     return time_note(s, a->number, kind, time, json_text(e->json, "signal", ""), err);
 }
 
@@ -560,6 +578,7 @@ int run_state_named(struct run_state *s, const struct run_named *n, struct err *
     if (!a)
         return err_set(err, ERR_NOMEM, "out of memory folding attempt %lld", (long long)n->attempt);
     a->named = *n;
+    a->agent_told |= n->signo != 0;
     if (n->end == NAMED_GIVEN_BACK && a->requeued_for == CAUSE_NONE)
         a->requeued_for = n->cause;
     if (n->end == NAMED_ENDED && a->cause == CAUSE_NONE)

@@ -139,7 +139,12 @@ struct run_attempt {
     int exit_code;
     char detail[STATE_TEXT_BYTES];
     struct run_named named;
+    struct { /* what the scheduler said of its job, before the next attempt; at 0: nothing */
+        char why[24];
+        double ended_at, at;
+    } job_over;
     bool notice_logged; /* an event tells of a stop notice */
+    bool agent_told;    /* its agent lived when a stop notice came, and heard it */
     bool end_named;     /* no event tells of its end, but a file's name does */
 };
 

@@ -187,15 +187,17 @@ int control_left_over_check(const struct launch *l, struct sched *s, const struc
 
 /* ---- the owner's requests ---- */
 
-/* Writes an owner's request into the run's log; retry is NULL unless it is a retry. */
-static int wish_put(const struct launch *l, const struct run_state *s, const char *kind,
-                    const struct control_retry *retry, struct err *err)
+/* Writes an owner's request into the run's log, and what the scheduler says of the attempt before;
+ * retry is NULL unless it is a retry. */
+static int wish_put(const struct launch *l, struct sched *sched, const struct run_state *s,
+                    const char *kind, const struct control_retry *retry, struct err *err)
 {
     struct evlog *log = NULL;
     struct evlog_event e;
     int rc = launch_log_open(l, NULL, &log, err);
     if (rc < 0)
         return rc;
+    launch_job_over_put(sched, s, log);
     launch_wish_begin(log, &e, s, kind);
     if (retry) {
         event_int(&e, retry_requested, after_attempt, newest(s) ? newest(s)->number : 0);
@@ -490,7 +492,7 @@ int control_resume(const struct launch *l, struct sched *s, struct err *err)
         goto out;
     if ((rc = job_check(l, s, &state, NULL, false, err)) < 0)
         goto out;
-    rc = wish_put(l, &state, EVENT_NAME(resume_requested), NULL, err);
+    rc = wish_put(l, s, &state, EVENT_NAME(resume_requested), NULL, err);
 out:
     run_state_release(&state);
     lease_drop(lock);
@@ -507,7 +509,7 @@ static int retry_locked(const struct launch *l, struct sched *s, const struct ru
         return rc;
     if ((rc = job_check(l, s, state, how->exclude, true, err)) < 0)
         return rc;
-    return wish_put(l, state, EVENT_NAME(retry_requested), how, err);
+    return wish_put(l, s, state, EVENT_NAME(retry_requested), how, err);
 }
 
 int control_retry(const struct launch *l, struct sched *s, const struct control_retry *how,

@@ -301,6 +301,27 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
     return run_state_load(l->run_dir, state, err);
 }
 
+void launch_job_over_put(struct sched *s, const struct run_state *state, struct evlog *log)
+{
+    const struct run_attempt *last = state->n_attempts ? &state->attempts[state->n_attempts - 1]
+                                                       : NULL;
+    struct sched_ending ending;
+    struct evlog_event e;
+    struct err err = {0};
+    if (!s || !last || last->cause != CAUSE_NONE || !last->job_id[0] || last->job_over.at > 0)
+        return;
+    if (sched_ending(s, last->job_id, &ending, NULL) < 0 || ending.why == SCHED_END_UNKNOWN ||
+        ending.ended_at <= 0)
+        return;
+    event_begin(log, &e, job_over);
+    event_int(&e, job_over, met_attempt, last->number);
+    event_text(&e, job_over, job_id, last->job_id);
+    event_text(&e, job_over, why, sched_end_name(ending.why));
+    event_num(&e, job_over, ended_at, ending.ended_at);
+    if (evlog_commit(log, &e, true, &err) < 0)
+        log_msg(LOG_WARN, "how job %s ended is not on record: %s", last->job_id, err.text);
+}
+
 /* Submits the run's job; the caller holds the lock. self: the job after whose end it starts; own:
  * this process runs in that job. */
 static int submit_locked(const struct launch *l, struct sched *s, const struct run_state *state,
@@ -315,6 +336,8 @@ static int submit_locked(const struct launch *l, struct sched *s, const struct r
         goto out;
     if ((rc = intent_make(l, state, self, s->ops->kind, &intent, &log, err)) < 0)
         goto out;
+    if (!own)
+        launch_job_over_put(s, state, log);
     rc = submit_now(l, s, &intent, &next.run, id, err);
     /* If the scheduler does not know the earlier job any more, it has ended. */
     if (rc == ERR_NOT_FOUND && !own && intent.after_job[0]) {

@@ -89,6 +89,10 @@ int launch_lock(const struct launch *l, struct lease **lock, struct run_state *s
 int launch_log_open(const struct launch *l, const char *token, struct evlog **out,
                     struct err *err);
 
+/* Writes what the scheduler says of the newest attempt's job, if the job is over and no log tells
+ * the attempt's end: it may have forgotten the job when the next attempt begins. */
+void launch_job_over_put(struct sched *s, const struct run_state *state, struct evlog *log);
+
 /* Begins the event of an owner's request, with a higher turn than all requests that this state
  * knows, so that it takes precedence. */
 void launch_wish_begin(struct evlog *log, struct evlog_event *e, const struct run_state *state,

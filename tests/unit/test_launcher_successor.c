@@ -311,9 +311,9 @@ static void cancelled_silently(void **state)
     run_state_release(&s);
 }
 
-/* How the end of an attempt is told whose step alone heard SIGTERM, when the scheduler says this of
- * its job; NULL: the scheduler is asked. */
-static enum attempt_cause cause_told(const struct attempt_ending *told)
+/* How the end of an attempt is told whose step heard SIGTERM, and its agent too where agent_hears,
+ * when the scheduler says this of its job; NULL: the scheduler is asked. */
+static enum attempt_cause cause_told(const struct attempt_ending *told, bool agent_hears)
 {
     struct attempt a;
     struct attempt_ending before;
@@ -331,6 +331,8 @@ static enum attempt_cause cause_told(const struct attempt_ending *told)
     json_put_text(&e.out, "signal", "SIGTERM");
     json_put_num(&e.out, "heard_at", clock_wall_s());
     attempt_event(&a, &e);
+    if (agent_hears)
+        attempt_notice_at_node(&a, 15);
     attempt_release(&a);
     run_state_release(&s);
     s = state_now();
@@ -356,17 +358,20 @@ static void stopped_silently(void **state)
         struct attempt_ending told;
         enum attempt_cause cause;
         const char *detail;
+        bool agent_hears;
     } table[] = {
-        {{.why = SCHED_END_NONE}, CAUSE_CRASH, "batch process was killed"},
-        {{.why = SCHED_END_UNKNOWN}, CAUSE_PREEMPT, "does not say whether a node was lost"},
-        {{.why = SCHED_END_UNKNOWN, .other_job = true}, CAUSE_CRASH, "does not say any more why"},
-        {{.why = SCHED_END_PREEMPTED}, CAUSE_PREEMPT, "killed before it had finished stopping"},
-        {{.why = SCHED_END_NODE_FAIL}, CAUSE_NODE_FAIL, "node of its job was lost"},
-        {{.why = SCHED_END_CANCELLED, .node_lost = "n1"}, CAUSE_CANCEL, "cancelled"},
+        {{.why = SCHED_END_NONE}, CAUSE_CRASH, "batch process was killed", false},
+        {{.why = SCHED_END_UNKNOWN}, CAUSE_PREEMPT, "does not say whether a node was lost", false},
+        {{.why = SCHED_END_UNKNOWN, .other_job = true}, CAUSE_CRASH, "not say any more why", false},
+        {{.why = SCHED_END_UNKNOWN, .other_job = true}, CAUSE_PREEMPT, "before it had", true},
+        {{.why = SCHED_END_NONE}, CAUSE_CRASH, "batch process was killed", true},
+        {{.why = SCHED_END_PREEMPTED}, CAUSE_PREEMPT, "before it had finished stopping", false},
+        {{.why = SCHED_END_NODE_FAIL}, CAUSE_NODE_FAIL, "node of its job was lost", false},
+        {{.why = SCHED_END_CANCELLED, .node_lost = "n1"}, CAUSE_CANCEL, "cancelled", false},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         scratch_setup(state);
-        assert_int_equal(cause_told(&table[i].told), table[i].cause);
+        assert_int_equal(cause_told(&table[i].told, table[i].agent_hears), table[i].cause);
         assert_non_null(strstr(detail, table[i].detail));
         scratch_teardown(state);
     }
@@ -380,13 +385,13 @@ static void node_lost_silently(void **state)
     (void)state;
     setenv("SLURM_JOB_NODELIST", "n[0-1]", 1);
     down_at = clock_wall_s();
-    assert_int_equal(cause_told(NULL), CAUSE_NODE_FAIL);
+    assert_int_equal(cause_told(NULL, false), CAUSE_NODE_FAIL);
     assert_string_equal(detail, "node n1 was lost");
     assert_string_equal(nodes_asked, "n[0-1]");
     scratch_teardown(state);
     scratch_setup(state);
     down_at = clock_wall_s() + 1000; /* long after they were told to stop */
-    assert_int_equal(cause_told(NULL), CAUSE_PREEMPT);
+    assert_int_equal(cause_told(NULL, false), CAUSE_PREEMPT);
     assert_string_equal(detail, "killed before it had finished stopping");
     unsetenv("SLURM_JOB_NODELIST");
 }
@@ -496,6 +501,38 @@ static void forgotten(void **state)
     run_state_release(&s);
 }
 
+/* What the scheduler says of a job when the run is submitted again counts, once, after it has
+ * forgotten the job. */
+static void forgotten_since(void **state)
+{
+    static const struct {
+        enum sched_state ended;
+        enum sched_end why;
+    } table[] = {{SCHED_CANCELLED, SCHED_END_CANCELLED}, {SCHED_FAILED, SCHED_END_NONE}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct attempt a;
+        struct attempt_ending before;
+        scratch_teardown(state);
+        scratch_setup(state);
+        make_run("successor");
+        assert_int_equal(claim_and_say(0), 0);
+        jobs[0].state = table[i].ended;
+        job_ended_at = clock_wall_s();
+        for (int twice = 0; twice < 2; twice++)
+            assert_int_equal(launch_submit(&l, &sched, jobs[0].token, NULL), 0);
+        jobs[0].state = SCHED_UNKNOWN;
+        struct sched_self next = self_of(1);
+        struct run_state s = state_now();
+        attempt_init(&a, l.run_dir, &next);
+        attempt_before(&a, &s, &sched, &before);
+        assert_int_equal(before.why, table[i].why);
+        assert_true(before.other_job);
+        attempt_release(&a);
+        run_state_release(&s);
+    }
+    job_ended_at = 0;
+}
+
 /* Of a run whose file is gone nothing is submitted. */
 static void gone(void **state)
 {
@@ -586,7 +623,8 @@ int main(void)
                                      IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
                                      IN_SCRATCH(node_lost_silently),
                                      IN_SCRATCH(node_lost_without_notice), IN_SCRATCH(taken_up),
-                                     IN_SCRATCH(forgotten), IN_SCRATCH(gone), IN_SCRATCH(followed),
+                                     IN_SCRATCH(forgotten), IN_SCRATCH(forgotten_since),
+                                     IN_SCRATCH(gone), IN_SCRATCH(followed),
                                      IN_SCRATCH(followed_to_the_end)};
     return cmocka_run_group_tests_name("successors", all, NULL, NULL);
 }
