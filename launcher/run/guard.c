@@ -50,7 +50,8 @@ static int room_wait(const sigset_t *signals)
 }
 
 /* Records the end of the dead agent's attempt. If the disk has no room for that it waits, because
- * nobody else would bring the run back; at a stop notice it requeues the job. */
+ * nobody else would bring the run back; at a stop notice it requeues the job, and a file's name
+ * tells the end. */
 static int mourn(struct attempt *attempt, struct duty *duty, int signo, enum sched_end why,
                  const sigset_t *signals, struct err *err)
 {
@@ -59,8 +60,10 @@ static int mourn(struct attempt *attempt, struct duty *duty, int signo, enum sch
         log_msg(LOG_WARN, "the end of a killed agent is not written yet: %s", err->text);
     while (rc == ERR_FULL && duty->sched && (notice = room_wait(signals)) == 0)
         rc = attempt_mourn(attempt, duty->fold, signo, why, err);
-    if (rc == ERR_FULL)
+    if (rc == ERR_FULL) {
+        attempt_mourn_name(attempt, duty->fold, signo, why);
         duty_give_back(duty, attempt, notice == SIGTERM);
+    }
     return rc;
 }
 

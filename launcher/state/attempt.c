@@ -144,14 +144,14 @@ void attempt_event_soon(struct attempt *a, struct evlog_event *e)
 }
 
 /* Lets a file's name tell what a->named says, because an event of it waits for room. */
-static void name_put(struct attempt *a)
+static void name_put(struct attempt *a, int64_t number)
 {
     struct err err = {0};
-    a->named.attempt = a->number;
+    a->named.attempt = number;
     a->named.at = clock_wall_s();
     if (end_name_put(a->run_dir, &a->named, &err) < 0)
-        log_msg(LOG_WARN, "what becomes of attempt %lld is not on record: %s",
-                (long long)a->number, err.text);
+        log_msg(LOG_WARN, "what becomes of attempt %lld is not on record: %s", (long long)number,
+                err.text);
 }
 
 void attempt_notice(struct attempt *a, struct evlog_event *e, int signo, double heard_at)
@@ -160,7 +160,7 @@ void attempt_notice(struct attempt *a, struct evlog_event *e, int signo, double 
         return;
     a->named.signo = signo;
     a->named.notice_at = heard_at;
-    name_put(a);
+    name_put(a, a->number);
 }
 
 void attempt_notice_at_node(struct attempt *a, int signo)
@@ -170,17 +170,17 @@ void attempt_notice_at_node(struct attempt *a, int signo)
     a->named.signo = signo;
     a->named.at_node = true;
     a->named.notice_at = clock_wall_s();
-    name_put(a);
+    name_put(a, a->number);
 }
 
-static void end_name(struct attempt *a, enum named_end end, enum attempt_cause cause, int exit_code,
-                     int exit_signal)
+static void end_name(struct attempt *a, int64_t number, enum named_end end,
+                     enum attempt_cause cause, int exit_code, int exit_signal)
 {
     a->named.end = end;
     a->named.cause = cause;
     a->named.exit_code = exit_code;
     a->named.exit_signal = exit_signal;
-    name_put(a);
+    name_put(a, number);
 }
 
 static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
@@ -206,7 +206,7 @@ int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int 
         log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
                 evlog_keeps(a->log) ? " yet" : "", err.text);
     if (rc == ERR_FULL)
-        end_name(a, NAMED_ENDED, cause, exit_code, exit_signal);
+        end_name(a, a->number, NAMED_ENDED, cause, exit_code, exit_signal);
     return rc;
 }
 
@@ -218,7 +218,7 @@ void attempt_requeued(struct attempt *a, const char *job_id)
     if (a->given_back != CAUSE_NONE)
         event_text(&e, requeue, cause, attempt_cause_names[a->given_back]);
     if (commit(a->log, &e, true) == ERR_FULL && a->given_back != CAUSE_NONE)
-        end_name(a, NAMED_GIVEN_BACK, a->given_back, -1, 0);
+        end_name(a, a->number, NAMED_GIVEN_BACK, a->given_back, -1, 0);
 }
 
 int attempt_flush(struct attempt *a) { return evlog_flush(a->log, NULL); }
@@ -347,6 +347,16 @@ static int named_end_put(struct evlog *log, const struct run_attempt *last, doub
                    heard_at, err);
 }
 
+/* Returns why an attempt ended whose agent did not say it, and writes into detail how. */
+static enum attempt_cause unsaid_cause(const struct run_state *s, const struct run_attempt *last,
+                                       int agent_signal, const struct attempt_ending *ending,
+                                       char detail[STATE_TEXT_BYTES])
+{
+    bool stopped = s->wish != WISH_RUN || last->number <= s->stopped_attempt;
+    return stopped ? stopped_cause(s, detail)
+                   : cause_of_silent(last, agent_signal, ending, detail);
+}
+
 /* Opens this writer's log of the newest attempt, and records the attempt's end there unless it is
  * recorded. *log is unchanged if there is no attempt, or nothing that FOLLOWER must record.
  * ERR_FULL: the disk has no room for the record. */
@@ -363,9 +373,7 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
                  : 0;
     if (rc < 0 || !open)
         return rc;
-    bool stopped = state->wish != WISH_RUN || last->number <= state->stopped_attempt;
-    enum attempt_cause cause = stopped ? stopped_cause(state, detail)
-                                       : cause_of_silent(last, agent_signal, ending, detail);
+    enum attempt_cause cause = unsaid_cause(state, last, agent_signal, ending, detail);
     double heard_at = writer == FOLLOWER ? last->last_event_at : 0;
     rc = last->end_named ? named_end_put(*log, last, heard_at, err)
                          : end_put(*log, cause, -1, agent_signal, detail, heard_at, err);
@@ -640,4 +648,23 @@ int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sche
         a->log = NULL;
     }
     return rc;
+}
+
+void attempt_mourn_name(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why)
+{
+    const struct attempt_ending ending = {.why = why};
+    char detail[STATE_TEXT_BYTES];
+    struct claim c;
+    if (run_fold_renew(fold, NULL) < 0)
+        return;
+    const struct run_state *s = run_fold_state(fold);
+    const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
+    if (!last || last->cause != CAUSE_NONE || run_state_claimed(a->run_dir) != last->number)
+        return;
+    claim_load(a, last->number, &c);
+    if (strcmp(c.job_id, a->self->id) != 0 || c.restart != a->self->restarts)
+        return;
+    a->named = last->named;
+    end_name(a, last->number, NAMED_AGENT_DIED, unsaid_cause(s, last, signo, &ending, detail), -1,
+             signo);
 }

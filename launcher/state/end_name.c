@@ -9,7 +9,7 @@
 
 static const char prefix[] = "end.";
 static const char *const ends[] = {[NAMED_OPEN] = "open", [NAMED_GIVEN_BACK] = "given",
-                                   [NAMED_ENDED] = "ended", NULL};
+                                   [NAMED_ENDED] = "ended", [NAMED_AGENT_DIED] = "died", NULL};
 
 bool end_name_is(const char *name) { return str_starts(name, prefix); }
 

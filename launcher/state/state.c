@@ -565,7 +565,8 @@ static void end_take(struct run_state *s, struct run_attempt *a, const struct ru
     a->end_time = (struct fold_time){FOLD_NO_CLOCK, n->at};
     a->cause = n->cause;
     a->exit_code = n->exit_code;
-    snprintf(a->detail, sizeof a->detail, "trainer %s; the disk had no room to say more", how);
+    snprintf(a->detail, sizeof a->detail, "%s %s; the disk had no room to say more",
+             n->end == NAMED_AGENT_DIED ? "its agent" : "trainer", how);
     if (n->cause == CAUSE_DONE && s->done_steps < 0)
         s->done_steps = INT64_MAX;
 }
@@ -581,7 +582,7 @@ int run_state_named(struct run_state *s, const struct run_named *n, struct err *
     a->agent_told |= n->signo != 0;
     if (n->end == NAMED_GIVEN_BACK && a->requeued_for == CAUSE_NONE)
         a->requeued_for = n->cause;
-    if (n->end == NAMED_ENDED && a->cause == CAUSE_NONE)
+    if (n->end >= NAMED_ENDED && a->cause == CAUSE_NONE)
         end_take(s, a, n);
     s->last_event_at = fmax(s->last_event_at, n->at);
     done_judge(s);

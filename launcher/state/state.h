@@ -60,7 +60,7 @@ enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 /* Holds what a file's name tells of an attempt, for whose events the disk had no room
  * (launcher/state/end_name.h). */
-enum named_end { NAMED_OPEN, NAMED_GIVEN_BACK, NAMED_ENDED };
+enum named_end { NAMED_OPEN, NAMED_GIVEN_BACK, NAMED_ENDED, NAMED_AGENT_DIED };
 struct run_named {
     int64_t attempt;  /* 0: no name tells of it */
     int signo;        /* of the first stop notice; 0: there was none */
@@ -69,7 +69,7 @@ struct run_named {
     /* GIVEN_BACK: its job was requeued, for this cause, before the attempt's end */
     enum named_end end;
     enum attempt_cause cause;
-    int exit_code, exit_signal; /* of the trainer */
+    int exit_code, exit_signal; /* of the trainer; AGENT_DIED: of the agent */
     double at;                  /* when this was recorded, UTC s */
 };
 

@@ -172,6 +172,31 @@ static void given_back(void **state)
     run_state_release(&s);
 }
 
+/* The guard of a killed agent that found no room until its job was told to stop. */
+static void mourned(void **state)
+{
+    static const struct sched_self self = {.nodes = 1}, other = {.id = "7"};
+    struct run_state s;
+    struct run_fold *fold;
+    struct attempt a;
+    (void)state;
+    begin();
+    assert_int_equal(run_fold_open(scratch, &fold, NULL), 0);
+    attempt_init(&a, scratch, &other);
+    attempt_mourn_name(&a, fold, SIGKILL, SCHED_END_PREEMPTED);
+    assert_int_equal(folded(&s, 1)->cause, CAUSE_NONE); /* it was an attempt of another job */
+    run_state_release(&s);
+    attempt_init(&a, scratch, &self);
+    attempt_mourn_name(&a, fold, SIGKILL, SCHED_END_PREEMPTED);
+    assert_int_equal(folded(&s, 1)->cause, CAUSE_CRASH);
+    assert_non_null(strstr(s.attempts[0].detail, "agent died of SIGKILL"));
+    run_state_release(&s);
+    run_fold_close(fold);
+    follow();
+    assert_true(folded(&s, 1)->cause == CAUSE_CRASH && !attempt_told(&s, 1)->end_named);
+    run_state_release(&s);
+}
+
 static void names(void **state)
 {
     struct run_named m;
@@ -189,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest all[] = {IN_SCRATCH(kept_in_one_file), IN_SCRATCH(overruled_by_the_log),
                                      IN_SCRATCH(written_by_the_next), IN_SCRATCH(given_back),
+                                     IN_SCRATCH(mourned),
                                      IN_SCRATCH(names)};
     return cmocka_run_group_tests_name("names of ends", all, NULL, NULL);
 }
