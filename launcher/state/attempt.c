@@ -257,6 +257,23 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the previous attempt ---- */
 
+/* Returns why an attempt ended of which nobody heard a notice. A job that ended by itself, and lost
+ * no node, lost its batch process. */
+static enum attempt_cause cause_unnoticed(int agent_signal, const struct attempt_ending *ending,
+                                          char detail[STATE_TEXT_BYTES])
+{
+    if (agent_signal) {
+        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
+        return CAUSE_CRASH;
+    }
+    if (ending->why == SCHED_END_NONE && ending->nodes_told) {
+        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed");
+        return CAUSE_CRASH;
+    }
+    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
+    return CAUSE_NODE_FAIL;
+}
+
 /* Returns why an attempt ended whose end is not recorded. If it got a stop notice, it was stopped;
  * otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the job's
  * other nodes, and for a requeued job it does not remember why. So a lost node takes precedence
@@ -302,12 +319,7 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
                  open ? "; the scheduler does not say whether a node was lost" : "");
         return ending->why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
     }
-    if (agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
-        return CAUSE_CRASH;
-    }
-    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
-    return CAUSE_NODE_FAIL;
+    return cause_unnoticed(agent_signal, ending, detail);
 }
 
 /* Returns the cause of an attempt that a pause or a cancel ended, and writes into detail how. */

@@ -89,8 +89,8 @@ bool attempt_is_followed(const struct attempt *a);
 int attempt_mourn(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why,
                   struct err *err);
 
-/* Lets a file's name tell that end, where attempt_mourn finds no room and the guard waits no longer,
- * if the attempt was of this execution of the job. */
+/* Lets a file's name tell that end, where attempt_mourn finds no room and the guard waits no
+ * longer, if the attempt was of this execution of the job. */
 void attempt_mourn_name(struct attempt *a, struct run_fold *fold, int signo, enum sched_end why);
 
 /* Writes an event. A full disk must not end the training: events wait in memory for room, and a

@@ -4,10 +4,13 @@
  * The events of an agent wait in memory while the disk has no room, and die with it. Each run has
  * one empty file among its logs (launcher/state/name_file.h). If there is no room for the event of
  * a stop notice or of the attempt's end, that file is renamed to
- * events/end.<attempt>.<signal>.<0|1>.<ms>.<open|given|ended|died>.<cause>.<exit code>.<signal>.<ms>:
- * the first notice, whether it came to a node agent, when it came; then whether the attempt goes
- * on, or was given back before its end, or has ended, or its agent died, why, how its trainer or
- * agent exited, and when this was written. Times are in Unix milliseconds. The fold of the run's logs reads the name
+ *
+ *     events/end.<attempt>.<notice>.<0|1>.<ms>.<how>.<cause>.<exit code>.<signal>.<ms>
+ *
+ * <notice> is the signal of the first notice, or 0; then stand whether it came to a node agent, and
+ * when. <how> is "open" while the attempt goes on, "given" if its job was given back before that
+ * ended, "ended", or "died" if its agent did. Then stand why, how its trainer or agent exited, and
+ * when this was written. Times are in Unix milliseconds. The fold of the run's logs reads the name
  * (run_state_named), and an event counts rather than it. The next attempt's agent, which has room,
  * writes the events that are missing, so that the name of a newer attempt may replace that of an
  * older one.

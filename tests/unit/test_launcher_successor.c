@@ -378,6 +378,36 @@ static void stopped_silently(void **state)
     scratch_setup(state);
 }
 
+/* Nobody heard a notice: a job that the scheduler did not end, and that lost no node, lost its batch
+ * process. */
+static void ended_by_itself(void **state)
+{
+    static const struct {
+        struct attempt_ending told;
+        enum attempt_cause cause;
+    } table[] = {{{.why = SCHED_END_NONE, .nodes_told = true}, CAUSE_CRASH},
+                 {{.why = SCHED_END_NONE, .nodes_told = true, .node_lost = "n1"}, CAUSE_NODE_FAIL},
+                 {{.why = SCHED_END_NONE}, CAUSE_NODE_FAIL},
+                 {{.why = SCHED_END_UNKNOWN, .nodes_told = true}, CAUSE_NODE_FAIL}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct attempt a;
+        scratch_teardown(state);
+        scratch_setup(state);
+        make_run("requeue");
+        assert_int_equal(claim_and_say(0), 0);
+        struct sched_self self = self_of(0);
+        struct run_state s = state_now();
+        attempt_init(&a, l.run_dir, &self);
+        assert_int_equal(attempt_lock(&a, NULL), 0);
+        assert_int_equal(attempt_claim(&a, &s, &table[i].told, NULL), 0);
+        attempt_release(&a);
+        run_state_release(&s);
+        s = state_now();
+        assert_int_equal(s.attempts[0].cause, table[i].cause);
+        run_state_release(&s);
+    }
+}
+
 /* The loss of a node tells the job's other nodes to stop, and the job that runs again does not
  * remember why: its next agent asks about the nodes that the attempt had. */
 static void node_lost_silently(void **state)
@@ -621,6 +651,7 @@ int main(void)
     const struct CMUnitTest all[] = {IN_SCRATCH(decides),
                                      IN_SCRATCH(once), IN_SCRATCH(one_lives),
                                      IN_SCRATCH(cancelled_silently), IN_SCRATCH(stopped_silently),
+                                     IN_SCRATCH(ended_by_itself),
                                      IN_SCRATCH(node_lost_silently),
                                      IN_SCRATCH(node_lost_without_notice), IN_SCRATCH(taken_up),
                                      IN_SCRATCH(forgotten), IN_SCRATCH(forgotten_since),
