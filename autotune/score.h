@@ -5,13 +5,13 @@
  *
  * Time is scored by the absolute percentage error of the rows with a measured time: its mean and
  * its 90th percentile, and its mean again after all predictions of the file are divided by one
- * factor (the median of predicted / measured). A sweep is all rows with one sweep_group. Ranking is
- * scored by Spearman's correlation within each sweep that has SCORE_SWEEP measured rows or more.
- * Regret is by how many percent the measured time of the first choice, or of the best of the first
- * three, exceeds that of the sweep's best. For memory, a row is predicted to fit if that is more
- * likely than not. Trials count how many rows of a sweep are tried, in the order of score.c, until
- * one within 1 % of the best is found. A row that fits with a probability below 0.02 is not tried,
- * nor is one that an earlier failure rules out.
+ * factor (the median of predicted / measured; of the two in the middle the larger). A sweep is all
+ * rows with one sweep_group. Ranking is scored by Spearman's correlation within each sweep that has
+ * SCORE_SWEEP measured rows or more. Regret is by how many percent the measured time of the first
+ * choice, or of the best of the first three, exceeds that of the sweep's best. For memory, a row is
+ * predicted to fit if that is more likely than not. Trials count how many rows of a sweep are
+ * tried, in the order of score.c, until one within 1 % of the best is found. A row that fits with a
+ * probability below 0.02 is not tried, nor is one that an earlier failure rules out.
  */
 #ifndef AUTOTUNE_SCORE_H
 #define AUTOTUNE_SCORE_H
