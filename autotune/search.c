@@ -395,6 +395,24 @@ static void measure_learn(struct search *s, struct search_item *item,
     item->disturbed = false;
 }
 
+/* ---- how far off predictions were ---- */
+
+static void off_learn(struct search *s, int64_t i, const struct search_outcome *o)
+{
+    double log_sd, predicted = search_predict_trial(s, i, NULL, &log_sd);
+    double sds = fmin(SEARCH_OFF_SIGMAS, fabs(log(o->measured_s / predicted)) / log_sd);
+    if (!isfinite(sds))
+        return;
+    s->off_squares += sds * sds;
+    s->n_off++;
+}
+
+double search_width(const struct search *s)
+{
+    static const double PRIOR_N = 2; /* the sds count as this many predictions that held */
+    return fmax(1, sqrt((PRIOR_N + s->off_squares) / (PRIOR_N + s->n_off)));
+}
+
 /* ---- outcomes ---- */
 
 /* Records a layout's measurement. A disturbed one is not learnt from, and is repeated at once. */
@@ -447,6 +465,8 @@ void search_tell(struct search *s, int64_t i, const struct search_outcome *o)
         return;
     if (s->again == i)
         s->again = -1;
+    if (o->state == TRIAL_OK && !o->reused && !disturbed)
+        off_learn(s, i, o);
     enum trial_state state = outcome_count(s, item, o);
     if (o->peak_bytes > 0)
         memory_learn(&s->memory, item->planned_bytes, o->peak_bytes);

@@ -119,11 +119,15 @@ struct search {
     int64_t again;             /* the disturbed layout to repeat next; -1: none */
     /* These are the noise: the sum of squared differences of logarithms, and their number. */
     double squares, n_squares;
+    /* By how many sds the logarithms of this search's measurements were off their predictions: the
+     * sum of squares, and their number. */
+    double off_squares, n_off;
     const char *stop_reason;   /* static; set by search_next when it returns -1 */
 };
 #define SEARCH_SIGMAS 1.5
 #define SEARCH_Z90 1.645       /* 90 % of a normal lie within this many sds of its mean */
 #define SEARCH_ODD_SIGMAS 3.0  /* a trial slower than expected by more sds is disturbed */
+#define SEARCH_OFF_SIGMAS 4.0  /* a prediction that is off by more sds counts as off by so many */
 #define SEARCH_OOM 1.1 /* a layout with this times the bytes of one that ran out is ruled out */
 #define SEARCH_INTERRUPTIONS 2 /* this many interrupted trials of a layout do not count */
 /* Begins a search over items (borrowed). Their layouts must be set; their bills may be set
@@ -145,6 +149,10 @@ double search_predict(const struct search *s, int64_t i, double scaled[PRICE_TER
 /* Predicts the step time of a trial of item i. */
 double search_predict_trial(const struct search *s, int64_t i, double scaled[PRICE_TERMS],
                             double *log_sd);
+/* Returns by what factor intervals of predictions are to be wider than their sds say, because those
+ * of this search were further off than that: on a machine whose load changes between trials, noise
+ * that is learnt from repeated ones says too little. At least 1. */
+double search_width(const struct search *s);
 /* Returns the step time of item i from its measurement. If the trial was smaller than the layout,
  * the predicted difference is added. */
 double search_time(const struct search *s, int64_t i);

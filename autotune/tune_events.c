@@ -37,8 +37,9 @@ static void event_interval(const struct tune *t, int64_t i, struct evlog_event *
 {
     char constants[160];
     double log_sd, predicted = search_predict_trial(&t->search, i, NULL, &log_sd);
-    event_num(e, trial_predicted, predicted_lo_s, predicted * exp(-SEARCH_Z90 * log_sd));
-    event_num(e, trial_predicted, predicted_hi_s, predicted * exp(SEARCH_Z90 * log_sd));
+    double by = exp(SEARCH_Z90 * log_sd * search_width(&t->search));
+    event_num(e, trial_predicted, predicted_lo_s, predicted / by);
+    event_num(e, trial_predicted, predicted_hi_s, predicted * by);
     snprintf(constants, sizeof constants, "%s, fitted to %lld measurement%s",
              t->described ? described_constants(t->described) : "the probe's",
              (long long)t->search.fit.n, t->search.fit.n == 1 ? "" : "s");

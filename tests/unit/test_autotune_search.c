@@ -587,6 +587,29 @@ static void one_slow_layout(void **state)
     assert_int_equal(s.best, 2);
 }
 
+/* Intervals are as wide as they say while predictions hold, and wider where they did not. */
+static void widths(void **state)
+{
+    struct search_item items[2] = {{.bill.term = {1}}, {.bill.term = {[PRICE_GEMM] = 1}}};
+    struct search_conf conf = {.max_trials = 2, .repeats = 1};
+    struct search s;
+    double log_sd, predicted;
+    (void)state;
+    plain_items(items, 2);
+    search_init(&s, items, 2, &conf);
+    assert_close(search_width(&s), 1, 1e-12, "nothing was measured");
+    tell(&s, 0, search_predict(&s, 0, NULL, NULL), 0);
+    assert_close(search_width(&s), 1, 1e-12, "it was as predicted");
+    predicted = search_predict(&s, 1, NULL, &log_sd);
+    tell(&s, 1, predicted * exp(-3 * log_sd), 0);
+    assert_close(search_width(&s), sqrt((2 + 9) / 4.0), 1e-9, "one of two was 3 sds off");
+    predicted = search_predict(&s, 1, NULL, &log_sd);
+    tell(&s, 1, predicted * exp(50 * log_sd), 0);
+    assert_close(search_width(&s), sqrt((2 + 9 + 16) / 5.0), 1e-9, "no more than 4 count");
+    search_tell(&s, 1, &(struct search_outcome){.state = TRIAL_FAILED});
+    assert_close(search_width(&s), sqrt((2 + 9 + 16) / 5.0), 1e-9, "a failure tells no time");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
@@ -603,6 +626,6 @@ int main(void)
                                        cmocka_unit_test(shared_errors_cancel),
                                        cmocka_unit_test(gpu_hours),
                                        cmocka_unit_test(smaller_trials),
-                                       cmocka_unit_test(classes)};
+                                       cmocka_unit_test(classes), cmocka_unit_test(widths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
