@@ -409,8 +409,8 @@ static void measured_read(const struct table_line *l, const struct numbers *n,
 /* Tells whether the notes say that the time holds the work of encoders. */
 static bool holds_encoders(const char *notes)
 {
-    static const char *const apart[] = {"exclud", "without", "no encode", "not encode",
-                                        "pre-encode", "precomputed", "cached"};
+    static const char *const apart[] = {"exclud", "not includ", "without", "no encode",
+                                        "not encode", "pre-encode", "precomputed", "cached"};
     bool holds = strcasestr(notes, "encode");
     for (size_t i = 0; i < ARRAY_LEN(apart); i++)
         holds = holds && !strcasestr(notes, apart[i]);
