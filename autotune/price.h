@@ -104,7 +104,9 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
                      double bytes);
 
 /* Returns the factor by which a side of this many elements slows a product: tensor cores and memory
- * sectors are fastest at multiples of 64, and slowest where 8 does not divide the side. */
+ * sectors are fastest at multiples of 64, and slowest where 8 does not divide the side. Where
+ * context-parallel ranks have unequal numbers of tokens, the side is their mean: a fraction, which
+ * 8 does not divide either. */
 double price_ragged(const struct price_machine *m, double side);
 
 /* Holds the seconds of one part. */

@@ -75,8 +75,6 @@ static struct price_group rows(double n, double stride, double more, double more
                                  : (struct price_group){{more, n}, {more_stride, stride}};
 }
 
-static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
-
 /* Returns the stride of an axis: the distance in ranks between neighbours along it. */
 static double stride_of(const struct layout *l, struct layout_place one)
 { return (double)layout_rank(l, one); }
@@ -90,7 +88,7 @@ static struct price_group data_group(const struct layout *l, int64_t step, int64
            dp = stride_of(l, (struct layout_place){.dp = 1});
     if (dp == cp * (double)l->cp)
         return price_row((double)n, cp * (double)step);
-    int64_t skip = gcd(step, l->cp), in_cp = gcd(n, l->cp / skip);
+    int64_t skip = num_gcd(step, l->cp), in_cp = num_gcd(n, l->cp / skip);
     return rows((double)in_cp, cp * (double)skip, (double)(n / in_cp), dp * (double)(step / skip));
 }
 
@@ -191,9 +189,8 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
 
 double price_ragged(const struct price_machine *m, double side)
 {
-    int64_t n = (int64_t)side;
-    double slow = n % 64 == 0 ? 1 : 1 / m->v[CONSTANT_RAGGED];
-    return n % 8 == 0 ? slow : slow / m->v[CONSTANT_RAGGED];
+    double slow = fmod(side, 64) == 0 ? 1 : 1 / m->v[CONSTANT_RAGGED];
+    return fmod(side, 8) == 0 ? slow : slow / m->v[CONSTANT_RAGGED];
 }
 
 /* Returns that factor for the depth of a product. That of a weight's gradient is a number of tokens

@@ -11,15 +11,17 @@
  *     m x(b) L/pp                               the stage with the most layers
  *     m x(b) F + x(b) (L - F)/v                 the last stage, and what precedes it (price.c)
  *
- * - Micro-batch sizes. Of the sizes that give the same m the smallest is considered, since the
- *   others compute and hold more, and the smallest multiple of each power of two up to 64, which is
- *   as even as any other. Products slow down where a side is no multiple of 64 or of 8.
+ * - Micro-batch sizes. Products slow down where a side is no multiple of 64 or of 8, and in the
+ *   gradients of weights one side is b times the tokens of a rank, or b, or b times the tokens of a
+ *   caption. Of the sizes that give the same m and are as even, the smallest is considered, since
+ *   the others compute and hold more.
  * - Bounds for larger micro-batches. Products get more efficient with b, and latencies are shared,
  *   so x(b)/b does not grow with b. Since m b >= n, the bounds hold for every larger size b' if
  *   m x(b) is replaced by n X, with X = x(n)/n, and v by the largest there is: n X L/pp, and
  *   n X F + x(b) (L - F)/v. Once either is slower than the time to beat, all larger sizes are
  *   passed over. Where ranks get whole rows of tokens, or their number is no multiple of 64, x(b)/b
- *   may grow a little; stream_least_seconds() allows for that.
+ *   may grow a little, and x(b) may fall; stream_least_seconds() and stream_uneven_seconds() allow
+ *   for that: n X is that of the most even size there is, and x(b) that of even products.
  * - Ranges of micro-batches. The same bounds hold for all sizes from b to b' with X = x(b')/b' and
  *   once x(b). Each size holds at least what b holds with the number of micro-batches that b' has,
  *   so what must be recomputed there is added, and the last stage's head. A range that is too slow
@@ -494,20 +496,31 @@ static bool memory_closes(const struct stream *s, const struct layout *l)
     return (l->pp == 1 ? 1 : 2 * l->pp) * l->mbs <= stream_samples(s, l);
 }
 
+/* Returns by how much the layer may be slower than with larger sizes, because its products are
+ * less even. It is the same in all orders, and matters in pipelines alone. */
+static double uneven_seconds(struct stream *s, const struct layout *l)
+{
+    for (int i = 0; i < s->n_orders && l->pp > 1 && is_bounded(s); i++)
+        if (!s->orders[i].closed)
+            return stream_uneven_seconds(s, &s->orders[i].price);
+    return 0;
+}
+
 /* Closes the orders that are too slow with this micro-batch size and all larger ones. Returns how
  * many are left; *now: some of them may be fast enough with this one. */
 static int orders_left(struct stream *s, const struct layout *l, bool *now)
 {
-    double m = s->work.micro_batches, worst = stream_worst(s);
+    double m = s->work.micro_batches, worst = stream_worst(s), uneven = uneven_seconds(s, l);
     int left = 0;
     *now = false;
     for (int i = 0; i < s->n_orders; i++) {
         struct stream_order *o = &s->orders[i];
         double x = o->closed ? 0 : stream_layer_seconds(&o->price);
         int64_t most = stream_most_vpp(s, l);
-        o->layer_s = x;
-        o->closed = o->closed || (is_bounded(s) &&
-                                  stream_grid_bound(s, l, o->floor, x, most, 0) >= worst);
+        o->layer_s = x - uneven;
+        o->closed = o->closed ||
+                    (is_bounded(s) &&
+                     stream_grid_bound(s, l, o->floor, o->layer_s, most, 0) >= worst);
         left += !o->closed;
         *now = *now || (!o->closed &&
                         (!is_bounded(s) || stream_grid_bound(s, l, m * x, x, most, 0) < worst));
@@ -612,6 +625,7 @@ static void grid_meet(struct stream *s, struct layout l)
     if (stream_refused(s, &l, STREAM_WITHIN_GRID, count))
         return;
     work_cut(w, &l, &s->work);
+    stream_multiples_find(s, &l);
     stream_orders_find(s, &l, orders);
     stream_states_clear(s);
     for (l.mbs = 1; l.mbs <= samples && !some_fits(s, l); l.mbs = stream_next_mbs(s, &l, l.mbs))

@@ -13,21 +13,54 @@ static const struct model *model_of(const struct stream *s) { return s->spec->wo
 int64_t stream_samples(const struct stream *s, const struct layout *l)
 { return num_ceil_div(s->spec->work->gbs, l->dp); }
 
-/* Returns the largest power of two by which it matters whether a size is divisible: 64, or 1 where
- * the tokens of each sample are a multiple of 64 and no product has as many rows as there are
- * samples (price_ragged() in price_part.c). */
-static int64_t even_most(const struct stream *s, const struct layout *l)
+/* Holds the depth of a product for one sample, as a fraction. */
+struct depth { int64_t over, under; };
+
+/* Returns the depth of weights' gradients that is of this kind, as work_build() computes it; 0: no
+ * product has it. */
+static struct depth depth_of(const struct stream *s, const struct layout *l, enum price_depth kind)
 {
-    bool rows_of_tokens = !model_is_video(model_of(s));
-    return rows_of_tokens && seq_tokens(s->spec->work->seq) % (64 * l->cp) == 0 ? 1 : 64;
+    int64_t tokens = seq_tokens(s->spec->work->seq);
+    bool whole = s->spec->work->stack->kind == STACK_REEL && model_is_trainable(model_of(s));
+    if (kind == PRICE_OF_TOKENS)
+        return whole ? (struct depth){num_ceil_div(tokens, l->cp), 1}
+                     : (struct depth){tokens, l->cp};
+    if (!model_is_video(model_of(s)))
+        return (struct depth){0, 1};
+    return (struct depth){kind == PRICE_OF_SAMPLES ? 1 : model_of(s)->text_len, 1};
+}
+
+static void multiple_add(struct stream *s, int64_t multiple)
+{
+    for (int i = 0; i < s->n_multiples; i++)
+        if (s->multiples[i] == multiple)
+            return;
+    s->multiples[s->n_multiples++] = multiple;
+}
+
+/* Lists the common multiples of the smallest sizes with which each depth is a multiple of 1, of 8
+ * and of 64: nothing else counts (price_ragged() in price_part.c). */
+void stream_multiples_find(struct stream *s, const struct layout *l)
+{
+    static const int64_t sides[] = {8, 64};
+    s->multiples[0] = s->n_multiples = 1;
+    for (enum price_depth kind = 0; kind < PRICE_DEPTHS; kind++) {
+        struct depth d = depth_of(s, l, kind);
+        int before = s->n_multiples;
+        for (size_t i = 0; i < ARRAY_LEN(sides) && d.over > 0; i++) {
+            int64_t even = sides[i] * d.under / num_gcd(sides[i] * d.under, d.over);
+            for (int k = 0; k < before; k++)
+                multiple_add(s, s->multiples[k] / num_gcd(s->multiples[k], even) * even);
+        }
+    }
 }
 
 int64_t stream_considered_mbs(const struct stream *s, const struct layout *l, int64_t mbs)
 {
     int64_t samples = stream_samples(s, l), m = num_ceil_div(samples, mbs),
             smallest = num_ceil_div(samples, m), found = smallest;
-    for (int64_t p = even_most(s, l); p >= 2; p /= 2) {
-        int64_t even = num_round_up(smallest, p);
+    for (int i = 0; i < s->n_multiples; i++) {
+        int64_t even = num_round_up(smallest, s->multiples[i]);
         found = even <= mbs ? num_max_i64(found, even) : found;
     }
     return found;
@@ -38,8 +71,8 @@ int64_t stream_next_mbs(const struct stream *s, const struct layout *l, int64_t 
     int64_t samples = stream_samples(s, l), m = num_ceil_div(samples, mbs),
             smallest = num_ceil_div(samples, m),
             next = m == 1 ? samples + 1 : num_ceil_div(samples, m - 1);
-    for (int64_t p = even_most(s, l); p >= 2; p /= 2) {
-        int64_t even = num_round_up(smallest, p);
+    for (int i = 0; i < s->n_multiples; i++) {
+        int64_t even = num_round_up(smallest, s->multiples[i]);
         next = even > mbs ? num_min_i64(next, even) : next;
     }
     return next;
@@ -86,16 +119,14 @@ double stream_least_share(const struct stream *s)
 double stream_least_seconds(const struct stream *s, const struct price *p)
 { return stream_layer_seconds(p) * stream_least_share(s); }
 
-/* Writes the depths of weights' gradients with b samples, as work_build() computes them. */
+/* Writes the depths of weights' gradients with b samples. */
 static void depths_of(const struct stream *s, const struct layout *l, int64_t b,
                       double out[PRICE_DEPTHS])
 {
-    double samples = (double)b, tokens = (double)seq_tokens(s->spec->work->seq);
-    bool whole = s->work.stack->kind == STACK_REEL && model_is_trainable(model_of(s));
-    out[PRICE_OF_TOKENS] = whole ? samples * ceil(tokens / (double)l->cp)
-                                 : samples * tokens / (double)l->cp;
-    out[PRICE_OF_SAMPLES] = samples;
-    out[PRICE_OF_TEXT] = samples * (double)model_of(s)->text_len;
+    for (enum price_depth kind = 0; kind < PRICE_DEPTHS; kind++) {
+        struct depth d = depth_of(s, l, kind);
+        out[kind] = (double)(b * d.over) / (double)d.under;
+    }
 }
 
 void stream_even_set(struct stream *s, const struct layout *l, int64_t to)
@@ -111,4 +142,15 @@ void stream_even_set(struct stream *s, const struct layout *l, int64_t to)
             most = fmax(most, even[k]);
         }
     }
+}
+
+double stream_uneven_seconds(struct stream *s, const struct price *p)
+{
+    const struct price_ids backward = {WORK_LAYER_BACKWARD, WORK_LAYER_BACKWARD + 1};
+    struct price_routes routes = {0};
+    struct price even;
+    for (int k = 0; k < PRICE_DEPTHS; k++)
+        s->even.even[k] = 1;
+    price_terms(&s->even, &s->work, backward, &routes, &even);
+    return p->parts[WORK_LAYER_BACKWARD].gemm - even.parts[WORK_LAYER_BACKWARD].gemm;
 }

@@ -6,7 +6,8 @@
 #include "autotune/stream.h"
 
 enum { STREAM_GROUPS = 256 /* no number up to LIMIT_RANKS has more divisors */,
-       STREAM_WAYS = 1 + 3 * STREAM_GROUPS, STREAM_GATHERS = 4096, STREAM_STATES = 4096 };
+       STREAM_WAYS = 1 + 3 * STREAM_GROUPS, STREAM_MULTIPLES = 27,
+       STREAM_GATHERS = 4096, STREAM_STATES = 4096 };
 
 /* Keeps the shares of gathers, which need a walk of the schedule and depend on nothing else. */
 struct stream_gathers {
@@ -31,7 +32,8 @@ struct stream_again { double selective, full; };
 struct stream_order {
     int order;
     double floor;      /* lower bound on a layer's seconds in a step: n X of stream.c */
-    double layer_s;    /* seconds of a layer with the last micro-batch size that was considered */
+    double layer_s;    /* the least seconds of a layer with the last micro-batch size that was
+                        * considered, or a larger one */
     bool closed;       /* for this micro-batch size and all larger ones */
     bool open;         /* for the layouts considered now */
     double seconds;    /* of the layout that was priced last; INFINITY: not priced */
@@ -56,6 +58,9 @@ struct stream {
     int64_t all_orders;     /* all orders, with those of equal time */
     int64_t groups[STREAM_GROUPS]; /* divisors of dp·cp from 2 on: sizes of shard groups */
     int n_groups;
+    /* of the grid: micro-batch sizes divide by these that have products as even as any other */
+    int64_t multiples[STREAM_MULTIPLES];
+    int n_multiples;
     struct stream_again zeros[4]; /* for each zero, with this micro-batch size and any vpp */
     int way;           /* the way to shard that is considered now: see stream_way() */
     /* Tells for each way to shard and each order whether it is too slow with this micro-batch size
@@ -109,8 +114,10 @@ void stream_orders_find(struct stream *s, const struct layout *grid,
 
 /* Returns the samples of the busiest replica. */
 int64_t stream_samples(const struct stream *s, const struct layout *l);
+/* Lists s->multiples of a grid. */
+void stream_multiples_find(struct stream *s, const struct layout *l);
 /* Returns the largest micro-batch size up to this one that is considered, of those with as many
- * micro-batches: the smallest, or the smallest multiple of 2, 4, ... 64. */
+ * micro-batches: the smallest multiple of one of s->multiples. */
 int64_t stream_considered_mbs(const struct stream *s, const struct layout *l, int64_t mbs);
 /* Returns the next micro-batch size that is considered; samples + 1 after the last. */
 int64_t stream_next_mbs(const struct stream *s, const struct layout *l, int64_t mbs);
@@ -118,6 +125,9 @@ int64_t stream_next_mbs(const struct stream *s, const struct layout *l, int64_t 
 double stream_part_seconds(const struct price_part *q);
 /* Returns the seconds of a layer's forward and backward for a micro-batch. */
 double stream_layer_seconds(const struct price *p);
+/* Returns by how many seconds at most, at the size of s->work, a layer is slower than it would be
+ * if its products were as even as those of a larger size; p holds its price. */
+double stream_uneven_seconds(struct stream *s, const struct price *p);
 /* Returns the seconds of the model's end, which the last stage has, for a micro-batch. */
 double stream_end_seconds(const struct price *p);
 /* Returns a lower bound on the step of a grid: `work` is a layer's seconds for all micro-batches,

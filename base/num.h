@@ -25,6 +25,13 @@ static inline int64_t num_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / 
 static inline int64_t num_round_up(int64_t a, int64_t b) { return num_ceil_div(a, b) * b; }
 static inline int64_t num_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Returns the greatest common divisor of two numbers, one of which is positive. */
+static inline int64_t num_gcd(int64_t a, int64_t b)
+{
+    for (int64_t rest; b; a = b, b = rest)
+        rest = a % b;
+    return a;
+}
 /* Returns the median of n values, 1 or more, which it sorts. */
 double num_median(double *values, int64_t n);
 

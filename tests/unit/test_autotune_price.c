@@ -174,6 +174,17 @@ static void products(void **state)
                  8 * 10 * 3.5 * 4 * 2048.0 * 2048 / 2 * 1024 / (0.25 * peak), 1e-12, "attention");
 }
 
+/* A side is even at multiples of 64, and of 8; a fraction is no multiple of either. */
+static void sides(void **state)
+{
+    const struct price_machine m = {.v = {[CONSTANT_RAGGED] = 0.5}};
+    static const struct { double side, factor; } cases[] = {
+        {128, 1}, {1, 4}, {72, 2}, {100, 4}, {64.5, 4}, {8.5, 4}, {7.5, 4}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_close(price_ragged(&m, cases[i].side), cases[i].factor, 1e-15, "a side");
+}
+
 /* What the terms are spent on: the products above, and messages and state by hand. */
 static void amounts(void **state)
 {
@@ -579,7 +590,7 @@ static void no_faster_than_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),     cmocka_unit_test(products),
+        cmocka_unit_test(messages),     cmocka_unit_test(products), cmocka_unit_test(sides),
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
         cmocka_unit_test(slower_alone),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),
