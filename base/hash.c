@@ -76,6 +76,9 @@ static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *
 
     if (fstat(fd, &st) < 0)
         return err_set_errno(err, ERR_IO, "cannot look at '%s'", path);
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INPUT, "'%s' is a pipe or a device: give a file", path);
+    /* reading a folder fails, whatever its size */
     for (int64_t left = S_ISREG(st.st_mode) ? st.st_size : INT64_MAX; left > 0;) {
         ssize_t n = read(fd, block, left < (int64_t)sizeof block ? (size_t)left : sizeof block);
         if (n < 0 && errno == EINTR)
@@ -92,7 +95,8 @@ static int hash_fd(int fd, const char *path, struct hash_stream *h, struct err *
 
 int hash_file(const char *path, struct hash128 *out, struct err *err)
 {
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: open must not wait for a pipe's writer */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct hash_stream *h;
 
     if (fd < 0)

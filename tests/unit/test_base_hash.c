@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "tests/lib/scratch.h"
@@ -58,6 +59,11 @@ static void files(void **state)
     assert_non_null(strstr(err.text, "absent"));
     /* a folder opens but cannot be read */
     assert_int_equal(hash_file(scratch, &got, &err), ERR_IO);
+    /* a pipe or a device might be read for ever */
+    assert_int_equal(hash_file("/dev/zero", &got, &err), ERR_INPUT);
+    assert_int_equal(mkfifo(in_scratch("pipe"), 0600), 0);
+    assert_int_equal(hash_file(in_scratch("pipe"), &got, &err), ERR_INPUT);
+    assert_non_null(strstr(err.text, "is a pipe or a device"));
     assert_memory_equal(&got, &expect, sizeof got);
     free(data);
 }
