@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 
 enum { BLOCK_BYTES = 32 << 10 };
 
@@ -135,6 +136,13 @@ bool file_exists(const char *path)
 
 bool file_is_read_only(const char *path) { return access(path, W_OK) < 0 && errno == EROFS; }
 
+static int in_the_way(const char *path, struct err *err)
+{
+    return err_set(err, ERR_EXISTS,
+                   "cannot make folder '%s': a file of that name exists: remove it or choose "
+                   "another folder", path);
+}
+
 static int make_dir(const char *path, struct err *err)
 {
     struct stat st;
@@ -145,12 +153,37 @@ static int make_dir(const char *path, struct err *err)
         return fail(err, "make folder", path);
     if (stat(path, &st) < 0)
         return fail(err, "look at", path);
-    if (!S_ISDIR(st.st_mode))
+    return S_ISDIR(st.st_mode) ? 0 : in_the_way(path, err);
+}
+
+/* Cuts the last name off the path; returns false for "/" and for a path of one name. */
+static bool parent_take(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || !path[1])
+        return false;
+    slash[slash == path] = '\0'; /* the root folder keeps its slash */
+    return true;
+}
+
+int file_mkdirs_check(const char *path, struct err *err)
+{
+    char at[LIMIT_PATH_BYTES];
+    struct stat st;
+    if ((size_t)snprintf(at, sizeof at, "%s", path) >= sizeof at) {
+        errno = ENAMETOOLONG;
+        return fail(err, "make folder", path);
+    }
+    while (lstat(at, &st) < 0) /* a link to nothing is in the way too */
+        if ((errno != ENOENT && errno != ENOTDIR) || !parent_take(at))
+            return errno == ENOENT ? 0 : fail(err, "make folder", path);
+    if (stat(at, &st) < 0 && errno == ENOENT)
         return err_set(err, ERR_EXISTS,
-                       "cannot make folder '%s': a file of that name exists: remove it or choose "
-                       "another folder",
-                       path);
-    return 0;
+                       "cannot make folder '%s': it is a link to nothing: make what it leads to, "
+                       "or choose another folder", at);
+    if (!S_ISDIR(st.st_mode))
+        return in_the_way(at, err);
+    return access(at, W_OK | X_OK) < 0 ? fail(err, "make folder", path) : 0;
 }
 
 int file_mkdirs(const char *path, struct err *err)

@@ -41,6 +41,9 @@ int64_t file_inodes(const char *path);
  * themselves, and parts that cannot be read, are not counted. */
 int64_t file_tree_bytes(const char *path);
 int file_mkdirs(const char *path, struct err *err);      /* like mkdir -p, mode 0777 & ~umask */
+/* Checks, without making anything, whether a folder could be made there, or files in it if it is
+ * there already: what lies on its path is a folder, and the last that exists may be written to. */
+int file_mkdirs_check(const char *path, struct err *err);
 int file_remove_tree(const char *path, struct err *err); /* no error if absent; follows no link */
 char *file_join(const char *dir, const char *name);      /* returns new; NULL when out of memory */
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/simd_kind.h"
 #include "base/spawn.h"
 #include "launcher/cmd/build.h"
@@ -589,8 +590,8 @@ static int scheduler_open(const struct opt_values *v, const struct cmd_env *env,
     return rc < 0 ? err_set(err, rc, "%s%s", why.text, advise ? ", or --scheduler local" : "") : 0;
 }
 
-/* Checks whether memory and disk suffice. The disk is not checked for an existing run, which
- * deletes older checkpoints to make room. */
+/* Checks whether memory and disk suffice, and whether a new run's folders can be made. The disk is
+ * not checked for an existing run, which deletes older checkpoints to make room. */
 static int room_check(const struct cmd_env *env, const struct sched *s, const struct run *run,
                       const struct plan *plan, struct err *err)
 {
@@ -598,6 +599,9 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
     bool is_new = home_name_find(env->home, run->name, id, NULL) == ERR_NOT_FOUND;
     struct launch_dry d = {.run = run, .plan = plan};
     d.run_dir = home_run_dir(env->home, "<id>", dir);
+    int rc;
+    if (is_new && (rc = file_mkdirs_check(dir, err)) < 0)
+        return rc;
     return launch_room_check(&d, s, is_new, err);
 }
 
