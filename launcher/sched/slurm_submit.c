@@ -402,6 +402,7 @@ static const struct refusal {
     {"violates accounting", OF_LIMITS},
     {"nvalid node name", OF_NODES},
     {"nvalid partition", OF_PLACE},
+    {"Required partition not available", OF_PLACE},
     {"nvalid feature", OF_PLACE},
     {"not permitted to use this partition", OF_PLACE},
     {"Requested node configuration is not available", OF_NODES},
