@@ -14,7 +14,6 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
               struct err *err)
 {
     const char *const *operands;
-    struct pace_model pace;
     opt_operands(v, &operands);
     *w = (struct wish){.json = opt_bool(v, "json"), .dry_run = opt_bool(v, "dry-run")};
     int rc;
@@ -23,8 +22,6 @@ int wish_open(struct wish *w, const struct opt_values *v, const struct cmd_env *
         return rc;
     if ((rc = run_state_load(w->l.run_dir, &w->state, err)) < 0)
         return rc;
-    pace_model_find(env->home, w->state.model, &pace);
-    w->l.save_s = pace.save_s;
     const char *kind = w->state.sched;
     if (kind[0] && strcmp(kind, "none") != 0)
         return sched_open(kind, env->home, &w->s, err);
@@ -136,9 +133,12 @@ int wish_bring_back(const struct wish_back *b, const struct opt_values *v, struc
                     struct err *err)
 {
     struct wish w;
+    struct pace_model pace;
     int rc;
     if ((rc = wish_open(&w, v, env, err)) < 0)
         goto out;
+    pace_model_find(env->home, w.state.model, &pace); /* for the notice of its next job */
+    w.l.save_s = pace.save_s;
     if (w.dry_run) {
         rc = would_print(&w, b, err);
         goto out;
