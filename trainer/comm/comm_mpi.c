@@ -27,7 +27,9 @@ int comm_mpi_checked(struct comm *c, int status, const char *what, struct err *e
         return 0;
     comm_break(c);
     MPI_Error_string(status, text, &n);
-    if (comm_peers_gone(c->world->peers, GONE_WAIT_MS, &gone))
+    bool is_gone = comm_peers_gone(c->world->peers, GONE_WAIT_MS, &gone);
+    comm_mpi_news_hear(c->world);
+    if (is_gone || comm_peers_gone(c->world->peers, 0, &gone))
         return err_set(err, ERR_TEMP, COMM_GONE "MPI %s failed on rank %d of %d: %s",
                        COMM_GONE_ARGS(gone), what, c->rank, c->size, text);
     return err_set(err, ERR_TEMP, "MPI %s failed on rank %d of %d: %s", what, c->rank, c->size,
@@ -132,6 +134,7 @@ static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err
  * mpirun and srun kill whoever has not ended yet, and answer no second call. */
 static void mpi_abort(struct comm *c, int exit_code)
 {
+    comm_mpi_news_tell(c->world);
     if (!comm_peers_leave(c->world->peers, c->world_ranks[c->rank])) {
         fflush(NULL);
         _exit(exit_code);

@@ -99,6 +99,7 @@ static bool question_answer(struct comm *world)
 bool comm_mpi_answer(struct comm *world)
 {
     bool any = false;
+    comm_mpi_news_hear(world->world);
     while (question_answer(world))
         any = true;
     return any;

@@ -435,6 +435,7 @@ static int peers_check(struct comm_work *w, double *looked, double now, struct e
     if (now - *looked < look_s)
         return 0;
     *looked = now;
+    comm_mpi_news_hear(w->c->world);
     if (!comm_peers_gone(w->c->world->peers, 0, &gone))
         return 0;
     comm_break(w->c);

@@ -23,6 +23,8 @@ struct comm_peers {
     int n;
     int processors;
     struct comm_bells *bells;
+    bool is_told;              /* whether another host has told of a rank: told */
+    struct comm_gone told;
     int load;                  /* descriptor of /proc/loadavg; -1: not known */
     double looked_s, others;   /* when it was read; how many others wanted to run, on average */
 };
@@ -139,10 +141,11 @@ bool comm_peers_disturbed(struct comm_peers *p, double now)
     return p->others > disturbed_from;
 }
 
-bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
+/* Finds a rank of this host whose process has ended, as comm_peers_gone does. */
+static bool gone_here(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
 {
     int found = -1;
-    if (!p || p->n == 0 || poll(p->fds, (nfds_t)p->n, wait_ms) <= 0)
+    if (p->n == 0 || poll(p->fds, (nfds_t)p->n, wait_ms) <= 0)
         return false;
     for (int i = 0; i < p->n; i++) {
         bool spoke = comm_bells_left(p->bells, p->ranks[i]);
@@ -154,14 +157,49 @@ bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *
     return found >= 0;
 }
 
+bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
+{
+    if (!p)
+        return false;
+    bool here = gone_here(p, p->is_told ? 0 : wait_ms, out);
+    if (p->is_told && (!here || out->spoke))
+        *out = p->told;
+    return here || p->is_told;
+}
+
+bool comm_peers_elsewhere(const struct comm_peers *p, int rank, int r)
+{
+    bool here = !p || r == rank;
+    for (int i = 0; !here && i < p->n; i++)
+        here = p->ranks[i] == r;
+    return !here;
+}
+
+bool comm_peers_tells(const struct comm_peers *p, int rank, struct comm_gone *out)
+{
+    if (!p || !gone_here(p, 0, out) || out->spoke)
+        return false;
+    for (int i = 0; i < p->n; i++)
+        if (p->ranks[i] < rank &&
+            (!(p->fds[i].revents & POLLIN) || comm_bells_left(p->bells, p->ranks[i])))
+            return false;
+    return true;
+}
+
+void comm_peers_told(struct comm_peers *p, const struct comm_gone *gone)
+{
+    if (p && !p->is_told)
+        p->told = *gone, p->is_told = true;
+}
+
 bool comm_peers_leave(const struct comm_peers *p, int rank)
 {
     struct comm_gone gone = {.spoke = true};
-    if (!p || !p->bells)
+    if (!p)
         return true;
     uint32_t before = comm_bells_leave(p->bells, rank);
-    if (!comm_peers_gone(p, 0, &gone) || gone.spoke)
-        return true;
+    if (!gone_here(p, 0, &gone) || gone.spoke)
+        return !p->is_told;
     uint32_t silent = 0; /* ranks that have ended without a word, and leave nothing to wait for */
     for (int i = 0; i < p->n; i++)
         silent += p->fds[i].revents & POLLIN && !comm_bells_left(p->bells, p->ranks[i]);

@@ -3,8 +3,9 @@
  * MPI does not say that a peer was killed: through shared memory it only sends no more. Each rank
  * therefore holds a descriptor (pidfd) of every other rank's process that it can see, that is, of
  * its own boot and process namespace. The descriptors are opened while all ranks live, so a process
- * number that the system uses again is not mistaken for a rank. For ranks on other hosts, and on
- * systems without pidfd_open, only the deadline helps.
+ * number that the system uses again is not mistaken for a rank. What happened on other hosts the
+ * ranks there tell (comm_mpi_news.c), unless none is left. On systems without pidfd_open only the
+ * deadline helps.
  */
 #ifndef TRAINER_COMM_COMM_MPI_PEERS_H
 #define TRAINER_COMM_COMM_MPI_PEERS_H
@@ -12,8 +13,8 @@
 #include "trainer/comm/comm.h"
 #include "trainer/comm/comm_mpi_bells.h"
 
-/* Names a rank of this host whose process has ended. spoke: it ended for an error of its own, and
- * has said which (comm_peers_leave). */
+/* Names a rank whose process, a number on its own host, has ended. spoke: it ended for an error of
+ * its own, and has said which (comm_peers_leave). */
 struct comm_gone { int rank, pid; bool spoke; };
 /* Begin the sentence by which one rank reports that another has ended. What the reporting rank was
  * doing follows. */
@@ -35,14 +36,22 @@ bool comm_peers_crowded(const struct comm_peers *p);
 bool comm_peers_disturbed(struct comm_peers *p, double now);
 /* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */
 struct comm_bells *comm_peers_bells(const struct comm_peers *p);
-/* Finds a rank whose process has ended, or does so within wait_ms milliseconds; first one that
- * ended without a word, since others that have ended may only have missed that one. Returns whether
- * there is one. */
+/* Finds a rank of this host whose process has ended, or does so within wait_ms milliseconds; first
+ * one that ended without a word, since others that have ended may only have missed that one. Where
+ * none of this host did, one that another host has told of. Returns whether there is one. */
 bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out);
 /* Notes that this rank ends for an error that it has said. Returns whether it must end the other
  * ranks too. It need not where a rank of this host has ended without a word, but for the last one
- * that leaves: the others see that themselves, and shall say it before they are ended. */
+ * that leaves: the others see that themselves, and shall say it before they are ended. Nor need it
+ * where another host has told that, whose last rank ends all. */
 bool comm_peers_leave(const struct comm_peers *p, int rank);
+/* Says whether rank r of the world is not on the host of `rank`, the caller's own. */
+bool comm_peers_elsewhere(const struct comm_peers *p, int rank, int r);
+/* Says whether a rank of this host has ended without a word, and this rank is the one that tells
+ * other hosts: no lower one of its host lives, or has lived to tell it. */
+bool comm_peers_tells(const struct comm_peers *p, int rank, struct comm_gone *out);
+/* Notes what another host has told. The first news stays. */
+void comm_peers_told(struct comm_peers *p, const struct comm_gone *gone);
 void comm_peers_close(struct comm_peers *p); /* NULL is fine. */
 
 #endif

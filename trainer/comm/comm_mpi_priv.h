@@ -8,13 +8,14 @@
 #include "trainer/comm/comm_priv.h"
 
 /* A group has far more tags than operations in flight, so numbers can be used again. The last tags
- * are for send_recvs and, in the world's range, for questions and answers. */
+ * are for send_recvs and, in the world's range, for questions, answers and news. */
 enum {
     COMM_MPI_TAGS = 1 << 10,
     COMM_TAG_MESSAGE = COMM_MPI_TAGS - 1,
     COMM_TAG_ASK = COMM_MPI_TAGS - 2,
     COMM_TAG_ANSWER = COMM_MPI_TAGS - 3,
-    COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 3, /* for the other operations, in turn */
+    COMM_TAG_GONE = COMM_MPI_TAGS - 4,
+    COMM_TAGS_NUMBERED = COMM_MPI_TAGS - 4, /* for the other operations, in turn */
 };
 
 /* Holds the messages in flight of one direction of a comm_work. */
@@ -63,5 +64,12 @@ void comm_mpi_progress(struct comm *c);
 /* ---- comm_mpi_ask.c ---- */
 int comm_mpi_ask(struct comm *world, const struct comm_ask *ask);
 bool comm_mpi_answer(struct comm *world);
+
+/* ---- comm_mpi_news.c ---- */
+/* Tells the ranks of other hosts which rank of this host has ended without a word, if one has and
+ * it is this rank that tells it. It waits a moment until they have heard it. */
+void comm_mpi_news_tell(const struct comm_world *world);
+/* Hears what ranks of other hosts tell; comm_peers_gone finds it from then on. */
+void comm_mpi_news_hear(struct comm_world *world);
 
 #endif
