@@ -149,8 +149,14 @@ double stream_uneven_seconds(struct stream *s, const struct price *p)
     const struct price_ids backward = {WORK_LAYER_BACKWARD, WORK_LAYER_BACKWARD + 1};
     struct price_routes routes = {0};
     struct price even;
-    for (int k = 0; k < PRICE_DEPTHS; k++)
+    double depths[PRICE_DEPTHS], most = 1;
+    depths_of(s, &s->work.grid, s->work.grid.mbs, depths);
+    for (int k = 0; k < PRICE_DEPTHS; k++) {
+        most = fmax(most, price_ragged(s->spec->machine, depths[k]));
         s->even.even[k] = 1;
+    }
+    if (most == 1)
+        return 0;
     price_terms(&s->even, &s->work, backward, &routes, &even);
     return p->parts[WORK_LAYER_BACKWARD].gemm - even.parts[WORK_LAYER_BACKWARD].gemm;
 }
