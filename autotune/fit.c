@@ -19,7 +19,7 @@
  *                  m = s · link inside a node and s · net where it leaves one, mixed by `far`. The
  *                  room is the seconds that were hidden if the message was hidden in part, or else
  *                  all seconds under which it could hide
- *     recompute    s term, times the growth of compute and sums of tensor-parallel ranks
+ *     recompute    s term, times the growth of compute
  *     bubble       s term, times the growth of what a stage does for its micro-batches
  *     spread       s term, times the growth of all terms before it in enum price_term
  *     all others   s term
@@ -53,8 +53,7 @@ static const double prior_sd[FIT_SCALES] = {
 #define TERM(id) (1u << PRICE_##id)
 #define COMPUTES (TERM(GEMM) | TERM(ATTENTION) | TERM(ELEMENTWISE) | TERM(INPUTS) | TERM(LAUNCH))
 #define MESSAGES (TERM(TP) | TERM(CP) | TERM(PP) | TERM(GATHER) | TERM(REDUCE))
-#define REPEATED (COMPUTES | TERM(TP))
-#define STAGED (REPEATED | TERM(CP) | TERM(PP) | TERM(RECOMPUTE))
+#define STAGED (COMPUTES | TERM(TP) | TERM(CP) | TERM(PP) | TERM(RECOMPUTE))
 #define SPREADS (TERM(SPREAD) - 1)
 
 struct step {
@@ -121,7 +120,7 @@ static void step_scale(const struct fit *f, const struct price_bill *b, struct s
     for (int t = 0; t < PRICE_TERMS; t++)
         if (MESSAGES >> t & 1)
             message_scale(f, b, t, out);
-    out->again = follow(b, PRICE_RECOMPUTE, REPEATED, out);
+    out->again = follow(b, PRICE_RECOMPUTE, COMPUTES, out);
     out->bubble = follow(b, PRICE_BUBBLE, STAGED, out);
     out->spread = follow(b, PRICE_SPREAD, SPREADS, out);
     out->sum = sum_of(out->x, ~0u);
@@ -135,7 +134,7 @@ static void slopes_of(const struct step *s, double J[FIT_SCALES])
     for (int t = 0; t < PRICE_TERMS; t++) {
         weight[t] = SPREADS >> t & 1 ? 1 + s->spread : 1;
         weight[t] *= 1 + (STAGED >> t & 1 ? s->bubble : 0);
-        if (REPEATED >> t & 1)
+        if (COMPUTES >> t & 1)
             weight[t] += s->again * (1 + s->bubble) * (1 + s->spread);
         hides -= weight[t] * s->room[t];
     }

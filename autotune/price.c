@@ -291,13 +291,8 @@ static double replay_bound(double m, const struct layout *l, const struct stage_
 
 /* ---- the step ---- */
 
-static void part_terms(const struct price_part *p, double count, struct price_step *out)
+static void message_terms(const struct price_part *p, double count, struct price_step *out)
 {
-    out->term[PRICE_GEMM] += count * p->gemm;
-    out->term[PRICE_ATTENTION] += count * p->attention;
-    out->term[PRICE_ELEMENTWISE] += count * p->elementwise;
-    out->term[PRICE_INPUTS] += count * p->inputs;
-    out->term[PRICE_LAUNCH] += count * p->launch;
     out->term[PRICE_TP] += count * p->tp;
     out->hidden[PRICE_TP] += count * p->tp_hidden;
     out->term[PRICE_CP] += count * p->cp;
@@ -306,6 +301,23 @@ static void part_terms(const struct price_part *p, double count, struct price_st
     out->alone[PRICE_CP] += count * p->cp_alone;
     out->fixed[PRICE_CP] += count * p->cp_fixed;
     out->fixed[PRICE_TP] += count * p->tp_fixed;
+}
+
+static void part_terms(const struct price_part *p, double count, struct price_step *out)
+{
+    out->term[PRICE_GEMM] += count * p->gemm;
+    out->term[PRICE_ATTENTION] += count * p->attention;
+    out->term[PRICE_ELEMENTWISE] += count * p->elementwise;
+    out->term[PRICE_INPUTS] += count * p->inputs;
+    out->term[PRICE_LAUNCH] += count * p->launch;
+    message_terms(p, count, out);
+}
+
+/* Adds the terms of a part that is recomputed: its messages belong to those of their own groups. */
+static void again_terms(const struct price_part *p, double count, struct price_step *out)
+{
+    out->term[PRICE_RECOMPUTE] += count * price_compute(p);
+    message_terms(p, count, out);
 }
 
 /* Adds the seconds that a part computes, by class, as a trial on CPUs measures them. */
@@ -356,7 +368,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
                           struct price_step *out)
 {
     const struct price_part *q = p->parts;
-    double m = p->work->micro_batches;
+    double m = p->work->micro_batches, again = m * p->machine->v[CONSTANT_AGAIN];
     for (int back = 0; back < 2; back++) {
         part_terms(&q[WORK_LAYER_FORWARD + back], m * s->s.layers, out);
         part_terms(&q[WORK_EACH_FORWARD + back], m * s->s.each, out);
@@ -368,7 +380,8 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->hidden[PRICE_PP] = m * sends * q[WORK_SEND].pp_hidden;
     out->fixed[PRICE_PP] = m * sends * q[WORK_SEND].pp_fixed;
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
-    out->term[PRICE_RECOMPUTE] = m * s->again;
+    again_terms(&q[WORK_LAYER_FULL], again * fmax(0, s->s.full - s->s.there), out);
+    again_terms(&q[WORK_LAYER_SELECTIVE], again * fmax(0, s->s.selective - s->s.there), out);
     out->term[PRICE_GATHER] = m * s->units.gather;
     out->hidden[PRICE_GATHER] = m * s->units.gather_hidden;
     out->term[PRICE_REDUCE] = m * s->units.reduce;

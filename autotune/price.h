@@ -32,10 +32,10 @@
     X(ATTENTION, "attention", "attention, forward and backward")                                   \
     X(ELEMENTWISE, "elementwise", "norms, activations, residuals: bytes moved")                    \
     X(INPUTS, "inputs", "samples, noise and loss, where they were measured apart")                 \
-    X(RECOMPUTE, "recompute", "forwards a second time, with their messages")                       \
+    X(RECOMPUTE, "recompute", "forwards a second time, without their messages")                    \
     X(LAUNCH, "launch", "operations beside their work: each one's own, and waits for the host")    \
-    X(TP, "tp", "sums of tensor-parallel ranks")                                                   \
-    X(CP, "cp", "heads, keys and values between context-parallel ranks")                           \
+    X(TP, "tp", "sums of tensor-parallel ranks, those of repeated forwards too")                   \
+    X(CP, "cp", "heads, keys and values between context-parallel ranks, repeated ones too")        \
     X(PP, "pp", "messages between stages")                                                         \
     X(BUBBLE, "bubble", "the busiest stage waits for the others")                                  \
     X(GATHER, "gather", "weights gathered")                                                        \

@@ -30,6 +30,12 @@ static enum price_term term_of(enum traffic_group group)
     return group == TRAFFIC_TP ? PRICE_TP : group == TRAFFIC_PP ? PRICE_PP : PRICE_CP;
 }
 
+static void messages_add(const struct work_part *p, double count, double out[PRICE_TERMS])
+{
+    for (int i = 0; i < p->n_messages; i++)
+        out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
+}
+
 static void part_add(const struct work_part *p, double count, double out[PRICE_TERMS])
 {
     out[PRICE_GEMM] += count * gemm_flops(p);
@@ -38,8 +44,7 @@ static void part_add(const struct work_part *p, double count, double out[PRICE_T
     for (int i = 0; i < WORK_INPUTS; i++)
         out[PRICE_INPUTS] += count * p->inputs[i];
     out[PRICE_LAUNCH] += count * p->kernels;
-    for (int i = 0; i < p->n_messages; i++)
-        out[term_of(p->messages[i].group)] += count * p->messages[i].count * p->messages[i].bytes;
+    messages_add(p, count, out);
 }
 
 /* Returns how often a stage does a part for each micro-batch, without recomputation. */
@@ -98,6 +103,7 @@ void price_work(const struct work *w, const struct layout *l, int64_t stage,
     for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
         double again = m * fmax(0, (i == WORK_LAYER_FULL ? s.full : s.selective) - s.there);
         out[PRICE_RECOMPUTE] += again * (gemm_flops(&w->parts[i]) + attention_flops(&w->parts[i]));
+        messages_add(&w->parts[i], again, out);
     }
     state_add(w, l, &s, out);
     out[PRICE_BUBBLE] = (double)(l->pp - 1);

@@ -419,6 +419,32 @@ static void faster_is_not_slower(void **state)
     }
 }
 
+/* What is recomputed sends its messages again: they belong to the terms of their groups, and a
+ * slower network does not move the term of recomputation. */
+static void messages_again(void **state)
+{
+    static const char *const kinds[] = {"", ",recompute=full", ",recompute=full,recompute_layers=3"};
+    struct fixture f;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        char text[80];
+        snprintf(text, sizeof text, "tp=16,cp=2%s", kinds[i]);
+        fixture_open(&f, "fsdp2", "dgx-h100:4");
+        f.v[CONSTANT_SPREAD] = 0;
+        struct price_step plain = price(&f, "tp=16,cp=2"), base = price(&f, text);
+        double sum = 0;
+        for (int t = 0; t < PRICE_TERMS; t++)
+            sum += base.term[t];
+        assert_close(sum, base.seconds, 1e-12, "the sum");
+        assert_true((base.term[PRICE_TP] > plain.term[PRICE_TP]) == (i > 0));
+        assert_true((base.term[PRICE_RECOMPUTE] > 0) == (i > 0));
+        f.c.node.nic_bytes_per_s /= 2;
+        struct price_step slow = price(&f, text);
+        assert_true(slow.term[PRICE_RECOMPUTE] == base.term[PRICE_RECOMPUTE]);
+        assert_true(slow.term[PRICE_TP] > base.term[PRICE_TP]);
+    }
+}
+
 /* A slower link, network or spine makes the terms longer whose messages it carries, and no other. */
 static void slower_alone(void **state)
 {
@@ -592,7 +618,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),     cmocka_unit_test(products), cmocka_unit_test(sides),
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
-        cmocka_unit_test(slower_alone),
+        cmocka_unit_test(slower_alone), cmocka_unit_test(messages_again),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),
         cmocka_unit_test(senders),      cmocka_unit_test(rooms_by_hand),
         cmocka_unit_test(terms_add_up), cmocka_unit_test(bound), cmocka_unit_test(bound_of_any),
