@@ -22,8 +22,22 @@ struct cursor {
     char *at;
     int64_t line;
     bool end_of_line;
-    bool open; /* the text ended inside quotes */
+    bool open;   /* the text ended inside quotes */
+    bool stray; /* text stands behind the quote that closes a field */
 };
+
+/* Goes past what ends a field: a comma, a line end of one or two bytes, or the end of the text. */
+static void field_end(struct cursor *c)
+{
+    char ended = *c->at;
+    c->stray |= ended && !strchr(",\r\n", ended);
+    c->end_of_line = ended != ',';
+    c->line += ended == '\r' || ended == '\n';
+    if (ended == '\r' && c->at[1] == '\n')
+        c->at++;
+    if (ended)
+        c->at++;
+}
 
 /* Returns the next field, terminated in place. */
 static char *field_next(struct cursor *c)
@@ -46,11 +60,7 @@ static char *field_next(struct cursor *c)
         c->line += *c->at == '\n';
         *to++ = *c->at;
     }
-    char ended = *c->at == '\r' ? *++c->at : *c->at;
-    c->end_of_line = ended != ',';
-    c->line += ended == '\n';
-    if (ended)
-        c->at++;
+    field_end(c);
     *to = '\0';
     return begin;
 }
@@ -131,18 +141,33 @@ static int line_read(struct table *t, struct reading *r, const struct table_line
     return case_add(t, r, &c, err);
 }
 
+/* Refuses a line whose quotes do not stand around whole fields. */
+static int quotes_check(const char *file, int64_t line, const struct cursor *c, struct err *err)
+{
+    if (c->open)
+        return err_set(err, ERR_INPUT, "%s:%lld: has a quote that is not closed: close it", file,
+                       (long long)line);
+    if (c->stray)
+        return err_set(err, ERR_INPUT, "%s:%lld: has text behind a quote that closes a field: put "
+                       "the whole field in quotes, and double each quote in it", file,
+                       (long long)line);
+    return 0;
+}
+
 static int lines_read(struct table *t, struct reading *r, char *text, struct err *err)
 {
     struct cursor c = {.at = text, .line = 1};
     char *fields[TABLE_FIELDS];
     size_t at[TABLE_COLUMNS], n = fields_next(&c, fields);
-    int rc = columns_find(t->name, fields, n, at, err);
+    int rc;
+    if ((rc = quotes_check(t->name, 1, &c, err)) < 0)
+        return rc;
+    rc = columns_find(t->name, fields, n, at, err);
     while (rc == 0 && *c.at) {
         struct table_line line = {.file = t->name, .number = c.line};
         size_t got = fields_next(&c, fields);
-        if (c.open)
-            return err_set(err, ERR_INPUT, "%s:%lld: has a quote that is not closed: close it",
-                           t->name, (long long)line.number);
+        if ((rc = quotes_check(t->name, line.number, &c, err)) < 0)
+            return rc;
         if (got == 1 && !*fields[0])
             continue; /* an empty line */
         if (got != n)
