@@ -391,12 +391,11 @@ static int hash_make(struct adapter *a, const struct json_doc *doc, struct err *
 int adapter_load(const char *name_or_path, struct adapter **out, struct err *err)
 {
     struct json_doc doc = {0};
-    const char *name = strcmp(name_or_path, "megatron") == 0 ? "megatron-lm" : name_or_path;
     struct adapter *a = calloc(1, sizeof *a);
     int rc;
     if (!a)
         return err_set(err, ERR_NOMEM, "out of memory for an adapter");
-    if ((rc = catalog_open(&catalog_adapters, name, &doc, err)) < 0)
+    if ((rc = catalog_open(&catalog_adapters, name_or_path, &doc, err)) < 0)
         goto out;
     if ((rc = adapter_read(a, &doc, err)) < 0)
         goto out;

@@ -7,6 +7,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 
+enum { CATALOG_NEAR = 128 }; /* names among which the nearest is looked for */
+
 const struct catalog_kind catalog_models = {"model", "models", "reel.model/1", catalog_model_names};
 const struct catalog_kind catalog_gpus = {"device", "gpus", "reel.gpu/1", catalog_gpu_names};
 const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.cluster/1",
@@ -14,8 +16,9 @@ const struct catalog_kind catalog_clusters = {"cluster", "clusters", "reel.clust
 const struct catalog_kind catalog_stacks = {"stack", "stacks", "reel.stack/1", catalog_stack_names};
 const struct catalog_kind catalog_constants = {"set of constants", "constants",
                                                "reel.constants/1", catalog_constants_names};
+static const struct catalog_alias adapter_aliases[] = {{"megatron", "megatron-lm"}, {NULL, NULL}};
 const struct catalog_kind catalog_adapters = {"adapter", "adapters", "reel.adapter/1",
-                                              catalog_adapter_names};
+                                              catalog_adapter_names, adapter_aliases};
 
 bool catalog_is_path(const char *operand)
 {
@@ -42,9 +45,16 @@ size_t catalog_count(const struct catalog_kind *kind)
     return n;
 }
 
+static const struct catalog_alias no_alias[] = {{NULL, NULL}};
+
+static const struct catalog_alias *aliases_of(const struct catalog_kind *kind)
+{ return kind->aliases ? kind->aliases : no_alias; }
+
 static const struct catalog_entry *entry_find(const struct catalog_kind *kind, const char *name)
 {
     size_t folder = strlen(kind->folder);
+    for (const struct catalog_alias *a = aliases_of(kind); a->alias; a++)
+        name = strcmp(a->alias, name) == 0 ? a->name : name;
     for (const struct catalog_entry *e = catalog_table; e->name; e++)
         if (strncmp(e->name, kind->folder, folder) == 0 && e->name[folder] == '/' &&
             strcmp(e->name + folder + 1, name) == 0)
@@ -52,12 +62,35 @@ static const struct catalog_entry *entry_find(const struct catalog_kind *kind, c
     return NULL;
 }
 
+/* Adds the names with their aliases, "a, b (or c), d". */
+static void names_add(const struct catalog_kind *kind, struct str *out)
+{
+    for (const char *const *n = kind->names; *n; n++) {
+        str_addf(out, "%s%s", n == kind->names ? "" : ", ", *n);
+        for (const struct catalog_alias *a = aliases_of(kind); a->alias; a++)
+            if (strcmp(a->name, *n) == 0)
+                str_addf(out, " (or %s)", a->alias);
+    }
+}
+
+/* Returns the nearest of names and aliases, or NULL. */
+static const char *nearest_of(const struct catalog_kind *kind, const char *name)
+{
+    const char *all[CATALOG_NEAR + 1];
+    size_t n = 0;
+    for (const struct catalog_alias *a = aliases_of(kind); a->alias && n < CATALOG_NEAR; a++)
+        all[n++] = a->alias;
+    for (const char *const *k = kind->names; *k && n < CATALOG_NEAR; k++)
+        all[n++] = *k;
+    all[n] = NULL;
+    return str_nearest(name, all);
+}
+
 static int not_found(const struct catalog_kind *kind, const char *name, struct err *err)
 {
-    const char *near = str_nearest(name, kind->names);
+    const char *near = nearest_of(kind, name);
     struct str known = STR_INIT;
-    for (const char *const *n = kind->names; *n; n++)
-        str_addf(&known, "%s%s", n == kind->names ? "" : ", ", *n);
+    names_add(kind, &known);
     int rc = err_set(err, ERR_NOT_FOUND,
                      "there is no %s '%s'%s%s%s: give one of %s, or a .json file", kind->word, name,
                      near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", known.p);

@@ -26,11 +26,14 @@ extern const char *const catalog_model_names[], *const catalog_gpu_names[],
                                                     *const catalog_constants_names[],
                                                     *const catalog_adapter_names[];
 
+/* Gives a profile a second name. */
+struct catalog_alias { const char *alias, *name; };
 struct catalog_kind {
     const char *word;         /* "model", for errors */
     const char *folder;       /* "models" */
     const char *schema;       /* "reel.model/1" */
     const char *const *names; /* ended by NULL */
+    const struct catalog_alias *aliases; /* ended by a NULL alias; NULL: there are none */
 };
 extern const struct catalog_kind catalog_models, catalog_gpus, catalog_clusters,
     catalog_stacks, catalog_constants, catalog_adapters;
@@ -39,7 +42,8 @@ bool catalog_is_path(const char *operand);
 /* Writes what names the same profile from any folder: a name as it is, or a path made absolute.
  * Returns ERR_INPUT where there is no such file, or no room for its path. */
 int catalog_place(const char *operand, char *out, size_t size, struct err *err);
-/* Parses the profile and checks its schema. ERR_NOT_FOUND names the nearest known name. The caller
+/* Parses the profile and checks its schema. ERR_NOT_FOUND lists the names with their aliases, and
+ * the nearest of both. The caller
  * releases the doc. */
 int catalog_open(const struct catalog_kind *kind, const char *name_or_path, struct json_doc *doc,
                  struct err *err);
