@@ -2,10 +2,10 @@
  * rank with everything. Of what is dealt to a day there are two, in the second of which moments and
  * average have a past; whole sets have three.
  *
- *     mpirun -n 8 test_trainer_layouts     half of a covering set in which every legal combination
- *                                          of two settings' values occurs, the other half the next
- *                                          day: its layouts are dealt to the first three models in
- *                                          turn, to another one first each day
+ *     mpirun -n 8 test_trainer_layouts     a fourth of a covering set in which every legal
+ *                                          combination of two settings' values occurs, another one
+ *                                          the next day: its layouts are dealt to the first three
+ *                                          models in turn, to another one first each day
  *     DRAW=1 mpirun -n 8 …                 by what is drawn on day 1 of a year
  *     LAYOUTS=covering mpirun -n 8 …       a set for every combination of three, for each of them
  *     LAYOUTS=pairs mpirun -n 8 …          the first set, of the first three models, and nothing else
@@ -22,7 +22,7 @@
  * moments and the average: every tensor to 1e-11 of its largest element. All weights are random and
  * not zero, and every tensor must have moved, frozen ones not. Layouts of fewer ranks than the
  * world's run side by side in parts of it. Then sums that are easy to lose are left out one by one,
- * half of them each day, and must be missed; and those that many tensors share, for each of the
+ * a fourth of them each day, and must be missed; and those that many tensors share, for each of the
  * tensors alone, a sixth of them each day. */
 #include <time.h>
 
@@ -49,7 +49,7 @@ static bool wanted_whole(void)
 /* Returns of how many layouts of these one is tried today. */
 static int64_t wanted_part(void)
 {
-    int n = wanted_pairs() || wanted_whole() ? 1 : 2;
+    int n = wanted_pairs() || wanted_whole() ? 1 : 4;
     const char *wish = getenv("LAYOUTS");
     if (wanted_pairs() && wish[5] &&
         (sscanf(wish, "pairs:%d", &n) != 1 || n < 1 || (n > 1 && n % COVERED == 0)))
@@ -105,8 +105,8 @@ static int64_t drawn_day(void)
     return drawn;
 }
 
-/* Says whether the model meets layout i of a covering set. Where a day has half of the small set,
- * each of the first models meets each layout of it in six days. In the order in which it was found
+/* Says whether the model meets layout i of a covering set. Where a day has a fourth of the small
+ * set, each of the first models meets each layout of it in twelve days. In the order in which it was found
  * the first have the most new combinations. */
 static bool is_dealt(int model, int64_t i, int64_t drawn)
 {
