@@ -1,5 +1,6 @@
-/* Trials of other people's trainers: stand-ins that print what Megatron-LM (core_r0.14), torchtitan
- * (v0.2.0) and a script for the generic adapter print. */
+/* Trials of other people's trainers: stand-ins that print what Megatron-LM (core_v0.19),
+ * Megatron-Bridge (v0.6.0), torchtitan (v0.2.0 and v0.3.0 alike) and a script for the generic
+ * adapter print. */
 #include "tests/lib/test_profiles.h"
 
 #include <math.h>
@@ -89,6 +90,24 @@ static void megatron_log(void **state)
     assert_close(r.recorded_step_s, 0.81, 1e-9, "classes and idle add up to the step");
     assert_close(r.idle_s, 0.11, 1e-9, "idle");
     assert_close(r.exposed_s, 0.05, 1e-9, "exposed");
+}
+
+/* Megatron-Bridge prints the same lines, but for those of memory. */
+static const char bridge[] =
+    "cat << 'END'\n" MEGATRON("1", "9000.0")
+    "[Rank 0] (after 1 iterations) memory (GB) | mem-allocated-gigabytes: 20.001 | "
+    "mem-reserved-gigabytes: 32.5 | mem-max-allocated-gigabytes: 30.1 | "
+    "mem-max-reserved-gigabytes: 33.125 | mem-alloc-retires: 0 | mem-allocated-count: 812\n"
+    MEGATRON("2", "810.0") MEGATRON("3", "800.0") MEGATRON("4", "830.0") "END\n";
+
+static void bridge_log(void **state)
+{
+    struct trial_case c = {"megatron-bridge", bridge, 0, NULL};
+    struct trial_result r = trial_of(&c, in_scratch("b"));
+    (void)state;
+    assert_int_equal(r.state, TRIAL_OK);
+    assert_close(r.step_s, 0.81, 1e-12, "median without the first");
+    assert_true(r.peak_bytes == 33125000000);
 }
 
 #define TITAN(step, tps)                                                                           \
@@ -238,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(megatron_log, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(bridge_log, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(torchtitan_log, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(ends, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(recorded, scratch_setup, scratch_teardown),
