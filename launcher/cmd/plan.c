@@ -54,7 +54,7 @@ static const struct opt opts[] = {
     {"output", 'o', OPT_TEXT, "FILE", "write the best one as a plan, for reel launch --plan"},
     {"export", 0, OPT_TEXT, "ADAPTER",
      "print the best one that this trainer can run, as its own flags: megatron, megatron-bridge, "
-     "torchtitan, generic, or a file (reel.adapter/1); the stack is then its"},
+     "torchtitan, torchtitan-0.2, generic, or a file (reel.adapter/1); the stack is then its"},
 };
 const struct opt_cmd cmd_plan = {
     "plan",

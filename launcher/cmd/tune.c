@@ -51,7 +51,7 @@ static const struct opt opts[] = {
      .choices = objectives},
     {"adapter", 0, OPT_TEXT, "NAME|FILE",
      "with --cluster: try another trainer, by the command behind --: megatron, megatron-bridge, "
-     "torchtitan, generic, or a file (reel.adapter/1)"},
+     "torchtitan, torchtitan-0.2, generic, or a file (reel.adapter/1)"},
     {"export", 0, OPT_TEXT, "ADAPTER", "tell the winner in this trainer's flags too (default: "
      "those of --adapter)"},
     {"dtype", 0, OPT_ENUM, "NAME",

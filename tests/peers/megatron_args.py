@@ -3,8 +3,9 @@ check of them (megatron/training/arguments.py), without a GPU. A line is the num
 and the words; it is answered by "ok DP VPP" (replicas, virtual stages of a rank) or by "no" and
 what Megatron says.
 
-Only that file and its enumerations are Megatron's: the rest of megatron.core, which needs CUDA to
-be imported, is stood in for by objects that say yes to everything. Fits core_v0.14 and v0.15.
+Of core_v0.14 and v0.15 only that file and its enumerations are Megatron's: the rest of
+megatron.core, which needs CUDA to be imported, is stood in for by objects that say yes to
+everything. Of core_v0.19, whose options are made of its configurations, all is Megatron's.
 """
 import contextlib
 import enum
@@ -60,6 +61,15 @@ def load(root, name):
 
 def arguments(root):
     """Megatron's module of arguments, on a machine of the Hopper generation."""
+    if os.path.exists(os.path.join(root, "megatron", "training", "argument_utils.py")):
+        sys.path.insert(0, root)
+        whole = importlib.import_module("megatron.training.arguments")
+        whole.get_device_arch_version = lambda: 9
+        return whole
+    return arguments_alone(root)
+
+
+def arguments_alone(root):
     sys.meta_path.insert(0, Finder())
     load(root, "megatron.core.transformer.enums")
     importlib.import_module("megatron.core.dist_checkpointing.validation").StrictHandling = \

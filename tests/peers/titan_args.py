@@ -1,7 +1,8 @@
 """titan_args.py TORCHTITAN LAYERS < LINES: reads command lines with torchtitan's own parser
 (torchtitan/config), without a GPU, and goes through what its start checks: ranks, batches, stages.
 A line is the number of ranks, a tab and the words; it is answered by "ok DP VPP" (replicas, stages
-of a rank) or by "no" and why. Fits v0.2. It needs torch and tyro.
+of a rank) or by "no" and why. Fits v0.2, which needs torch and tyro, and v0.3, whose parser needs
+all that torchtitan does.
 """
 import contextlib
 import io
@@ -21,11 +22,34 @@ def package(name, path, **names):
     sys.modules[name] = module
 
 
+def parser_old(root):
+    """That of v0.2, where one file holds the options."""
+    package("torchtitan", os.path.join(root, "torchtitan"))
+    package("torchtitan.tools", "")
+    package("torchtitan.tools.logging", "", logger=logging.getLogger())
+    from torchtitan.config.manager import ConfigManager
+    return ConfigManager
+
+
+def parser_new(root):
+    """That of v0.3, with the defaults of its trainer in place of a model's."""
+    sys.path.insert(0, root)
+    from torchtitan.config.manager import ConfigManager
+    from torchtitan.trainer import Trainer
+
+    class Plain(ConfigManager):
+        def _load_config(self, args):
+            return Trainer.Config(), args
+
+        def _validate_config(self):
+            pass
+
+    return Plain
+
+
 root, layers = sys.argv[1], int(sys.argv[2])
-package("torchtitan", os.path.join(root, "torchtitan"))
-package("torchtitan.tools", "")
-package("torchtitan.tools.logging", "", logger=logging.getLogger())
-from torchtitan.config.manager import ConfigManager  # noqa: E402
+is_old = os.path.exists(os.path.join(root, "torchtitan", "config", "job_config.py"))
+parser = parser_old(root) if is_old else parser_new(root)
 
 
 def checked(config, ranks):
@@ -53,7 +77,7 @@ def answer(ranks, words):
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            config = ConfigManager().parse_args(words)
+            config = parser().parse_args(words)
     except (SystemExit, Exception) as e:
         return "no %s %s" % (e, " ".join(said.getvalue().split()[-30:]))
     return checked(config, ranks)

@@ -170,7 +170,7 @@ static void nearest(void **state)
         {"dit-tiny", "deepspeed-zero3", "3x17x5", 4, 8}, {"dit-tiny", "reel", "1x1x3", 4, 5},
         {"stdit-tiny", "reel", "5x9x5", 8, 3}, {"llama-3-8b", "megatron", "96", 8, 6, "megatron-lm"},
         {"llama-3-8b", "fsdp2", "96", 8, 6, "torchtitan"},
-        {"llama-3-8b", "fsdp2", "97", 8, 6, "torchtitan"},
+        {"llama-3-8b", "fsdp2", "97", 8, 6, "torchtitan-0.2"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -251,7 +251,7 @@ static void refused(void **state)
     struct adapter *a;
     struct err err;
     (void)state;
-    assert_ok(adapter_load("torchtitan", &a, &err), &err);
+    assert_ok(adapter_load("torchtitan-0.2", &a, &err), &err);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct planner *p = planner_of("llama-3-405b", "dgx-h100", "fsdp2", cases[i].seq, 46080);
         p->ask.adapter = a;

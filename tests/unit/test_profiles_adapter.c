@@ -34,71 +34,101 @@ static int flags_of(const char *adapter, const char *layout, bool trial, struct 
     return rc;
 }
 
+static const struct {
+    const char *adapter, *layout, *flags;
+} flag_rows[] = {
+    {"megatron", "tp=4,sp=1,pp=2,vpp=4,dp=8,zero=1,fsdp=8,mbs=2,recompute=selective",
+     "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 "
+     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4 "
+     "--micro-batch-size 2 --global-batch-size 64 --use-distributed-optimizer "
+     "--overlap-grad-reduce --overlap-param-gather --recompute-granularity selective"},
+    {"megatron-lm", "cp=4,cp_kind=a2a,dp=2,recompute=full,recompute_layers=8",
+     "--tensor-model-parallel-size 1 --context-parallel-size 4 --cp-comm-type a2a "
+     "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 64 "
+     "--overlap-grad-reduce --recompute-granularity full --recompute-method block "
+     "--recompute-num-layers 8"},
+    {"megatron-lm", "cp=2,dp=4,zero=1",
+     "--tensor-model-parallel-size 1 --context-parallel-size 2 --cp-comm-type p2p "
+     "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 64 "
+     "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "
+     "--overlap-grad-reduce --overlap-param-gather"},
+    {"megatron-bridge", "dp=8,zero=3",
+     "model.tensor_model_parallel_size=1 model.sequence_parallel=false "
+     "model.context_parallel_size=1 model.pipeline_model_parallel_size=1 "
+     "model.virtual_pipeline_model_parallel_size=null train.micro_batch_size=1 "
+     "train.global_batch_size=64 ddp.use_distributed_optimizer=true "
+     "optimizer.use_distributed_optimizer=true ddp.overlap_grad_reduce=true "
+     "ddp.overlap_param_gather=true optimizer.overlap_param_gather=true "
+     "dist.use_megatron_fsdp=true ddp.use_megatron_fsdp=true "
+     "model.gradient_accumulation_fusion=false checkpoint.ckpt_format=fsdp_dtensor "
+     "ddp.data_parallel_sharding_strategy=optim_grads_params "
+     "model.recompute_granularity=null"},
+    {"torchtitan", "tp=2,sp=1,cp=2,dp=8,zero=3,fsdp=4,mbs=2,recompute=full",
+     "--parallelism.tensor_parallel_degree 2 --parallelism.enable_sequence_parallel "
+     "--parallelism.context_parallel_degree 2 "
+     "--parallelism.pipeline_parallel_degree 1 --parallelism.data_parallel_shard_degree 2 "
+     "--parallelism.data_parallel_replicate_degree 4 "
+     "--parallelism.fsdp_reshard_after_forward always --training.local_batch_size 2 "
+     "--training.global_batch_size 64 --training.seq_len 8192 "
+     "activation-checkpoint:full"},
+    {"torchtitan", "pp=2,vpp=2,dp=4,zero=2,mbs=4",
+     "--parallelism.tensor_parallel_degree 1 --parallelism.context_parallel_degree 1 "
+     "--parallelism.pipeline_parallel_degree 2 --parallelism.data_parallel_shard_degree 4 "
+     "--parallelism.data_parallel_replicate_degree 1 "
+     "--parallelism.fsdp_reshard_after_forward never "
+     "--parallelism.pipeline_parallel_schedule Interleaved1F1B "
+     "--parallelism.pipeline_parallel_layers_per_stage 8 "
+     "--parallelism.pipeline_parallel_first_stage_less_layers 0 "
+     "--parallelism.pipeline_parallel_last_stage_less_layers 0 "
+     "--training.disable_cuda_graphs "
+     "--parallelism.pipeline_parallel_microbatch_size 4 --training.local_batch_size 16 "
+     "--training.global_batch_size 64 --training.seq_len 8192 "
+     "activation-checkpoint:none"},
+    {"torchtitan", "tp=2,dp=2,recompute=selective",
+     "--parallelism.tensor_parallel_degree 2 --parallelism.no_enable_sequence_parallel "
+     "--parallelism.context_parallel_degree 1 --parallelism.pipeline_parallel_degree 1 "
+     "--parallelism.data_parallel_shard_degree 1 --parallelism.data_parallel_replicate_degree 2 "
+     "--training.local_batch_size 1 --training.global_batch_size 64 --training.seq_len 8192 "
+     "activation-checkpoint:selective"},
+    {"torchtitan-0.2", "tp=2,sp=1,cp=2,dp=8,zero=3,fsdp=4,mbs=2,recompute=full",
+     "--parallelism.tensor_parallel_degree 2 --parallelism.context_parallel_degree 2 "
+     "--parallelism.context_parallel_rotate_method alltoall "
+     "--parallelism.pipeline_parallel_degree 1 --parallelism.data_parallel_shard_degree 2 "
+     "--parallelism.data_parallel_replicate_degree 4 "
+     "--parallelism.fsdp_reshard_after_forward always --training.local_batch_size 2 "
+     "--training.global_batch_size 64 --training.seq_len 8192 "
+     "--activation_checkpoint.mode full"},
+    {"torchtitan-0.2", "pp=2,vpp=2,dp=4,zero=2,mbs=4",
+     "--parallelism.tensor_parallel_degree 1 --parallelism.context_parallel_degree 1 "
+     "--parallelism.pipeline_parallel_degree 2 --parallelism.data_parallel_shard_degree 4 "
+     "--parallelism.data_parallel_replicate_degree 1 "
+     "--parallelism.fsdp_reshard_after_forward never "
+     "--parallelism.pipeline_parallel_schedule Interleaved1F1B "
+     "--parallelism.pipeline_parallel_layers_per_stage 8 "
+     "--parallelism.pipeline_parallel_first_stage_less_layers 0 "
+     "--parallelism.pipeline_parallel_last_stage_less_layers 0 "
+     "--parallelism.pipeline_parallel_microbatch_size 4 --training.local_batch_size 16 "
+     "--training.global_batch_size 64 --training.seq_len 8192 "
+     "--activation_checkpoint.mode none"},
+    {"generic", "tp=2,dp=2,zero=1",
+     "--tp=2 --sp=0 --cp=1 --cp-kind=ring --pp=1 --vpp=1 --dp=2 --zero=1 --shard=2 --mbs=1 "
+     "--gbs=64 --recompute=none --recompute-layers=0"},
+};
+
 static void flags(void **state)
 {
-    static const struct {
-        const char *adapter, *layout, *flags;
-    } rows[] = {
-        {"megatron", "tp=4,sp=1,pp=2,vpp=4,dp=8,zero=1,fsdp=8,mbs=2,recompute=selective",
-         "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 "
-         "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4 "
-         "--micro-batch-size 2 --global-batch-size 64 --use-distributed-optimizer "
-         "--overlap-grad-reduce --overlap-param-gather --recompute-granularity selective"},
-        {"megatron-lm", "cp=4,cp_kind=a2a,dp=2,recompute=full,recompute_layers=8",
-         "--tensor-model-parallel-size 1 --context-parallel-size 4 --cp-comm-type a2a "
-         "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 64 "
-         "--overlap-grad-reduce --recompute-granularity full --recompute-method block "
-         "--recompute-num-layers 8"},
-        {"megatron-lm", "cp=2,dp=4,zero=1",
-         "--tensor-model-parallel-size 1 --context-parallel-size 2 --cp-comm-type p2p "
-         "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 64 "
-         "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "
-         "--overlap-grad-reduce --overlap-param-gather"},
-        {"megatron-bridge", "dp=8,zero=3",
-         "model.tensor_model_parallel_size=1 model.sequence_parallel=false "
-         "model.context_parallel_size=1 model.pipeline_model_parallel_size=1 "
-         "model.virtual_pipeline_model_parallel_size=null train.micro_batch_size=1 "
-         "train.global_batch_size=64 ddp.use_distributed_optimizer=true "
-         "optimizer.use_distributed_optimizer=true ddp.overlap_grad_reduce=true "
-         "ddp.overlap_param_gather=true optimizer.overlap_param_gather=true "
-         "dist.use_megatron_fsdp=true ddp.use_megatron_fsdp=true "
-         "model.gradient_accumulation_fusion=false checkpoint.ckpt_format=fsdp_dtensor "
-         "ddp.data_parallel_sharding_strategy=optim_grads_params "
-         "model.recompute_granularity=null"},
-        {"torchtitan", "tp=2,sp=1,cp=2,dp=8,zero=3,fsdp=4,mbs=2,recompute=full",
-         "--parallelism.tensor_parallel_degree 2 --parallelism.context_parallel_degree 2 "
-         "--parallelism.context_parallel_rotate_method alltoall "
-         "--parallelism.pipeline_parallel_degree 1 --parallelism.data_parallel_shard_degree 2 "
-         "--parallelism.data_parallel_replicate_degree 4 "
-         "--parallelism.fsdp_reshard_after_forward always --training.local_batch_size 2 "
-         "--training.global_batch_size 64 --training.seq_len 8192 "
-         "--activation_checkpoint.mode full"},
-        {"torchtitan", "pp=2,vpp=2,dp=4,zero=2,mbs=4",
-         "--parallelism.tensor_parallel_degree 1 --parallelism.context_parallel_degree 1 "
-         "--parallelism.pipeline_parallel_degree 2 --parallelism.data_parallel_shard_degree 4 "
-         "--parallelism.data_parallel_replicate_degree 1 "
-         "--parallelism.fsdp_reshard_after_forward never "
-         "--parallelism.pipeline_parallel_schedule Interleaved1F1B "
-         "--parallelism.pipeline_parallel_layers_per_stage 8 "
-         "--parallelism.pipeline_parallel_first_stage_less_layers 0 "
-         "--parallelism.pipeline_parallel_last_stage_less_layers 0 "
-         "--parallelism.pipeline_parallel_microbatch_size 4 --training.local_batch_size 16 "
-         "--training.global_batch_size 64 --training.seq_len 8192 "
-         "--activation_checkpoint.mode none"},
-        {"generic", "tp=2,dp=2,zero=1",
-         "--tp=2 --sp=0 --cp=1 --cp-kind=ring --pp=1 --vpp=1 --dp=2 --zero=1 --shard=2 --mbs=1 "
-         "--gbs=64 --recompute=none --recompute-layers=0"},
-    };
     struct str out = STR_INIT;
     struct err err;
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        assert_ok(flags_of(rows[i].adapter, rows[i].layout, false, &out, &err), &err);
-        assert_string_equal(out.p, rows[i].flags);
+    for (size_t i = 0; i < ARRAY_LEN(flag_rows); i++) {
+        assert_ok(flags_of(flag_rows[i].adapter, flag_rows[i].layout, false, &out, &err), &err);
+        assert_string_equal(out.p, flag_rows[i].flags);
     }
     assert_ok(flags_of("torchtitan", "dp=2", true, &out, &err), &err);
-    assert_non_null(strstr(out.p, "--training.steps 5 --metrics.log_freq 1 "
-                                  "--job.dump_folder /tmp/trial/dump"));
+    assert_non_null(strstr(out.p, "--training.steps 5 --metrics.log_freq 1 --dump_folder "
+                                  "/tmp/trial/dump activation-checkpoint:none"));
+    assert_ok(flags_of("megatron-bridge", "dp=2", true, &out, &err), &err);
+    assert_non_null(strstr(out.p, "logger.log_interval=1 validation.eval_iters=0 "));
     str_release(&out);
 }
 
@@ -169,9 +199,10 @@ static void excluded(void **state)
         {"megatron-lm", "pp=4,vpp=2,dp=32", "megatron-interleaved"},
         {"megatron-lm", "pp=2,dp=2,zero=3", "megatron-fsdp-stages"},
         {"megatron-lm", "cp=2,dp=2,zero=2,fsdp=2", "megatron-fsdp-group"},
-        {"torchtitan", "tp=2,dp=2,zero=3", "sp must be 1 with tp above 1"},
+        {"torchtitan-0.2", "tp=2,dp=2,zero=3", "sp must be 1 with tp above 1"},
         {"torchtitan", "dp=2,zero=1", "zero must be 0, 2 or 3"},
-        {"torchtitan", "tp=2,sp=1,dp=2", "torchtitan-replicas"},
+        {"torchtitan-0.2", "tp=2,sp=1,dp=2", "torchtitan-replicas"},
+        {"torchtitan", "tp=2,sp=1,cp=2,dp=2", "torchtitan-replicas"},
         {"torchtitan", "cp=4,dp=4,zero=3,fsdp=2", "torchtitan-shard"},
         {"torchtitan", "cp=2,cp_kind=a2a,dp=2,zero=3,fsdp=4", "cp_kind must be ring"},
         {"torchtitan", "recompute=full,recompute_layers=2", "torchtitan-partial"},
@@ -215,7 +246,8 @@ static int64_t grid_try(const struct adapter *a, struct layout l, struct arena *
 
 static void all_have_flags(void **state)
 {
-    static const char *const names[] = {"megatron-lm", "megatron-bridge", "torchtitan", "generic"};
+    static const char *const names[] = {"megatron-lm", "megatron-bridge", "torchtitan",
+                                       "torchtitan-0.2", "generic"};
     struct err err;
     (void)state;
     assert_ok(model_load("llama-3-8b", &model, &err), &err);
