@@ -15,6 +15,8 @@
 static const char *const column_names[] = {TABLE_COLUMN_LIST(COLUMN_NAME) NULL};
 enum { TABLE_BYTES = 64 << 20, TABLE_FIELDS = 256 };
 
+const char *const table_no_run = "no run can have its values";
+
 #define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* some spreadsheets write it first */
 
 /* Points into a text that is cut into fields in place. */
@@ -113,6 +115,7 @@ struct reading {
     struct table_profiles profiles;
     struct table_index words;
     size_t room; /* for this many cases */
+    size_t refused_room;
 };
 
 static int case_add(struct table *t, struct reading *r, const struct table_case *c, struct err *err)
@@ -128,13 +131,35 @@ static int case_add(struct table *t, struct reading *r, const struct table_case 
     return 0;
 }
 
+/* Adds a case that is skipped, and why its row is refused to the table's list. */
+static int refused_add(struct table *t, struct reading *r, const char *says, struct err *err)
+{
+    struct table_case c = {.row = (int64_t)t->n + 1, .skipped = table_no_run};
+    if (t->n_refused == r->refused_room) {
+        r->refused_room = r->refused_room ? 2 * r->refused_room : 16;
+        struct table_refused *more = realloc(t->refused, r->refused_room * sizeof *more);
+        if (!more)
+            return err_set(err, ERR_NOMEM, "out of memory for the rows of %s", t->name);
+        t->refused = more;
+    }
+    t->refused[t->n_refused] = (struct table_refused){c.row, strdup(says)};
+    if (!t->refused[t->n_refused++].says)
+        return err_set(err, ERR_NOMEM, "out of memory for the rows of %s", t->name);
+    return case_add(t, r, &c, err);
+}
+
 static int line_read(struct table *t, struct reading *r, const struct table_line *line,
                      struct err *err)
 {
     struct table_case c = {0};
-    int rc = table_case_read(line, &r->profiles, &c, err);
-    if (rc < 0)
+    struct err why;
+    int rc = table_case_read(line, &r->profiles, &c, &why);
+    if (rc == ERR_INPUT)
+        return refused_add(t, r, why.text, err);
+    if (rc < 0) {
+        *err = why;
         return rc;
+    }
     if ((rc = table_words_note(t, &r->words, &r->profiles, line, &c, err)) < 0)
         return rc;
     c.row = (int64_t)t->n + 1;
@@ -225,8 +250,16 @@ out:
     return rc;
 }
 
+int table_refused_check(const struct table *t, struct err *err)
+{
+    return t->n_refused ? err_set(err, ERR_INPUT, "%s", t->refused[0].says) : 0;
+}
+
 void table_release(struct table *t)
 {
+    for (size_t i = 0; i < t->n_refused; i++)
+        free(t->refused[i].says);
+    free(t->refused);
     free(t->name);
     free(t->cases);
     free(t->words);

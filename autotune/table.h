@@ -1,12 +1,12 @@
 /* table: reads tables of published measurements, one training run a line, under one header of 43
  * columns.
  *
- * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Five
+ * A row becomes a case: model, extent, batch, layout, stack, cluster, and what was measured. Six
  * kinds of rows are skipped, each with its reason: mixtures of experts, GPUs without a profile,
- * shapes that were not published, times that include the work of encoders, and forecasts, which are
- * no measurements. All others are used. Values that a row leaves out follow the rules of
- * docs/predictions.md, and by most of them the row counts as assumed. So does a row with a word
- * that table_word.c does not know; each such word is in the table's list once.
+ * shapes that were not published, times that include the work of encoders, forecasts, which are no
+ * measurements, and rows that are refused. All others are used. Values that a row leaves out follow
+ * the rules of docs/predictions.md, and by most of them the row counts as assumed. So does a row
+ * with a word that table_word.c does not know; each such word is in the table's list once.
  *
  *     struct table t;
  *     table_load("sweep.csv", &t, err);
@@ -14,9 +14,10 @@
  *     table_release(&t);
  *
  * A table has at most 64 MiB and 256 columns. Errors: ERR_INPUT names file, line and column.
- * table_load also refuses values that no run can have: a count that is 0 or not whole, a time below
- * a nanosecond, a grid that does not divide the GPUs, a micro-batch larger than a replica's share,
- * experts of a dense model, an unknown status.
+ * A row is refused, and the others are read, for values that no run can have: text where a number
+ * belongs, a count that is 0 or not whole, a time below a nanosecond, a grid that does not divide
+ * the GPUs, a micro-batch larger than a replica's share, an unknown status. The table lists the
+ * refused rows with a sentence for each; whoever wants none calls table_refused_check.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H
@@ -55,14 +56,24 @@ struct table_word {
     int64_t line;                   /* of the first row that has it, from 1 */
     int64_t rows;
 };
+/* A row with values that no run can have: a case that is skipped because of table_no_run. */
+struct table_refused {
+    int64_t row; /* from 1 */
+    char *says;  /* a sentence with file, line, column and value */
+};
+extern const char *const table_no_run;
 struct table {
     char *name;              /* of the file */
     struct table_case *cases;
     size_t n;
     struct table_word *words; /* unknown ones, each once */
     size_t n_words;
+    struct table_refused *refused; /* in the order of their rows */
+    size_t n_refused;
 };
 int table_load(const char *path, struct table *out, struct err *err);
+/* Returns ERR_INPUT with the sentence of the first refused row, if there is one. */
+int table_refused_check(const struct table *t, struct err *err);
 void table_release(struct table *t); /* safe on a zeroed struct */
 
 /* Receives progress of work that may take minutes: the rows that are done, and all rows. */

@@ -218,6 +218,8 @@ static int fit(const struct opt_values *v, const struct cmd_env *env, const char
         str_addf(&source, "%s%s", i ? ", " : "", slash ? slash + 1 : paths[i]);
         if ((rc = table_load(paths[i], &tables[i], err)) < 0)
             goto out;
+        if ((rc = table_refused_check(&tables[i], err)) < 0)
+            goto out;
         cmd_words_note(&tables[i]);
     }
     if (db)

@@ -81,6 +81,8 @@ void cmd_constants_note(const char *path, const struct constants *c, const struc
 /* Warns on stderr of the words that a table's columns do not know, which and what each is taken as:
  * of the first 20, and of how many more there are. */
 void cmd_words_note(const struct table *t);
+/* Tells on stderr which rows of a table are refused, and why: the first 20, and how many more. */
+void cmd_refused_note(const struct table *t);
 
 /* Returns the error code with which the program exits as the agent did. It fills no error text,
  * because the agent has already said what went wrong. */

@@ -93,6 +93,16 @@ void cmd_words_note(const struct table *t)
                 t->name, t->n_words - told, (long long)t->words[told].line);
 }
 
+void cmd_refused_note(const struct table *t)
+{
+    size_t told = t->n_refused > WORD_LINES ? WORD_LINES : t->n_refused;
+    for (size_t i = 0; i < told; i++)
+        fprintf(stderr, "%s; this row is skipped\n", t->refused[i].says);
+    if (told < t->n_refused)
+        fprintf(stderr, "%s: and %zu more rows that no run can have are skipped\n", t->name,
+                t->n_refused - told);
+}
+
 static cmd_run_fn *run_of(const struct opt_cmd *table)
 {
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)

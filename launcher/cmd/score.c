@@ -25,11 +25,12 @@ const struct opt_cmd cmd_score = {
     "heads, kv_heads, vocab, gated_mlp, seq_len, tp, sp, cp, pp, vpp, dp, zero, fsdp_size, ep, "
     "mbs, gbs, recompute, attn, step_time_s, tokens_per_s_gpu, tflops_gpu, mfu_pct, hfu_pct, "
     "peak_mem_gb, mem_kind, status, sweep_group and notes. Skipped are mixtures of experts, GPUs "
-    "without a profile, shapes that were not published, times that hold the work of encoders, and "
-    "forecasts. A word of gpu, framework, precision, recompute, attn or family that is not known "
-    "is told, with what it is taken as, and its rows count as assumed. For what an empty cell is "
-    "taken as, see docs/predictions.md. A row whose status is unsupported or error is predicted, "
-    "but counts for no time and no memory.\n\n"
+    "without a profile, shapes that were not published, times that hold the work of encoders, "
+    "forecasts, and rows with values that no run can have, each of which is told with its line; "
+    "a table of nothing else is refused. A word of gpu, framework, precision, recompute, attn or "
+    "family that is not known is told, with what it is taken as, and its rows count as assumed. "
+    "For what an empty cell is taken as, see docs/predictions.md. A row whose status is "
+    "unsupported or error is predicted, but counts for no time and no memory.\n\n"
     "MAPE is the mean absolute error in percent; scaled: after one factor for the whole file. "
     "Spearman's rank correlation is taken within each sweep of 8 measured rows or more, and so are "
     "the regret of the first choice and of the best of the first three, and the trials until a "
@@ -53,7 +54,10 @@ static int table_score(const char *path, const struct constants *c, struct score
     progress_start(&progress, "score", 0, false);
     if ((rc = table_load(path, &out->table, err)) < 0)
         return rc;
+    if (out->table.n_refused == out->table.n && (rc = table_refused_check(&out->table, err)) < 0)
+        return rc;
     cmd_words_note(&out->table);
+    cmd_refused_note(&out->table);
     out->rows = calloc(out->table.n + 1, sizeof *out->rows);
     if (!out->rows)
         return err_set(err, ERR_NOMEM, "out of memory for %s", path);
@@ -78,7 +82,17 @@ static void csv_number(struct str *out, bool there, double value)
     str_addf(out, ",%s", there ? json_format_num(value, text) : "");
 }
 
-static void row_add(const struct scored *s, size_t i, struct str *out)
+/* Returns why a row is skipped: of a refused one its own sentence. *next counts the refused rows
+ * that were met. "": it is used. */
+static const char *why_skipped(const struct table *t, size_t i, size_t *next)
+{
+    const char *why = t->cases[i].skipped;
+    if (*next < t->n_refused && t->refused[*next].row == t->cases[i].row)
+        why = t->refused[(*next)++].says;
+    return why ? why : "";
+}
+
+static void row_add(const struct scored *s, size_t i, size_t *refused, struct str *out)
 {
     const struct table_case *c = &s->table.cases[i];
     const struct predicted *p = &s->rows[i].p;
@@ -89,7 +103,7 @@ static void row_add(const struct scored *s, size_t i, struct str *out)
     csv_number(out, !c->skipped, p->bytes);
     csv_number(out, !c->skipped, p->p_fits);
     str_addc(out, ',');
-    csv_text(out, c->skipped ? c->skipped : "");
+    csv_text(out, why_skipped(&s->table, i, refused));
     str_addc(out, '\n');
 }
 
@@ -100,8 +114,8 @@ static int rows_write(const struct scored *tables, size_t n, const char *path, s
     int rc;
     str_add(&out, "file,row,measured_s,predicted_s,bytes,p_fits,skipped\n");
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < tables[i].table.n; k++)
-            row_add(&tables[i], k, &out);
+        for (size_t k = 0, refused = 0; k < tables[i].table.n; k++)
+            row_add(&tables[i], k, &refused, &out);
     if ((rc = str_check(&out, err)) == 0)
         rc = file_publish(cmd_output_place(path, place), out.p, out.len, err);
     str_release(&out);
