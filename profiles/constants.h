@@ -57,7 +57,7 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
     X(NORM_PASSES, "norm_passes", "1", SCOPE_STACK, 1, 0.50, 0.05, 10,                             \
       "bytes of norms in several operations, those of the account being 1")                        \
     X(COMPUTE, "compute", "1", SCOPE_BOTH, 1, 0.15, 0.3, 3,                                        \
-      "seconds of compute of a stack on a device, what the curves say being 1")                    \
+      "seconds of compute of a stack on a device, what the shares say being 1")                    \
     X(AGAIN, "again", "1", SCOPE_STACK, 1, 0.10, 0.3, 3,                                           \
       "seconds of a recomputed forward, those of the first one being 1")                           \
     X(LINK_SHARE, "link_share", "1", SCOPE_DEVICE, 0.60, 0.30, 0.02, 1,                            \

@@ -33,7 +33,7 @@ struct device {
     double link_bytes_per_s;
     /* shares of the peak; starting values that measurements replace */
     double gemm_efficiency, attn_fwd_efficiency, attn_bwd_efficiency;
-    struct curves curves; /* published values by size; rates.h prefers them */
+    struct curves curves; /* published values by size; predictions do not read them */
     bool cpu;
 };
 struct node_profile {

@@ -1,6 +1,7 @@
 /* rates: returns the share of a device's peaks that work of a given size reaches: from the device's
  * curves where it has them, else from its three shares, which hold at any size. Its functions are
- * pure; further losses in a framework or a cluster are not counted here.
+ * pure; further losses in a framework or a cluster are not counted here. No prediction is made from
+ * them: price_part.c has a share and a half size of each device, which are fitted.
  *
  * All shares are in (0, 1]. Sizes are above 0.
  */
