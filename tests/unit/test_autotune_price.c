@@ -77,6 +77,9 @@ static void messages(void **state)
                  "one round");
     assert_close(price_message(m, price_row(8, 1), TRAFFIC_SEND_RECV, 1e9), inside + 1e-6, 1e-12,
                  "one step");
+    f.c.node.nic_latency_s = 5e-6;
+    assert_close(price_message(m, price_row(16, 1), TRAFFIC_ALL_REDUCE, 1e9), ring + 8e-6, 1e-12,
+                 "one hop between nodes, three inside");
     assert_close(inside, 1e9 / 100e9, 1e-12, "links");
     assert_close(ring, 1e9 / 80e9, 1e-12, "one ring on all NICs");
     assert_close(shared, 8e9 / 80e9, 1e-12, "eight groups on all NICs");
@@ -172,6 +175,33 @@ static void products(void **state)
     s = price(&f, "dp=8");
     assert_close(s.term[PRICE_ATTENTION],
                  8 * 10 * 3.5 * 4 * 2048.0 * 2048 / 2 * 1024 / (0.25 * peak), 1e-12, "attention");
+    struct price_step other;
+    f.k.attention = ATTENTION_FLASH1, f.v[CONSTANT_FLASH1_SHARE] = 0.5;
+    other = price(&f, "dp=8");
+    assert_close(other.term[PRICE_ATTENTION], 2 * s.term[PRICE_ATTENTION], 1e-12, "the first one");
+    f.v[CONSTANT_ATTENTION_HALF] = 1024;
+    other = price(&f, "dp=8");
+    assert_close(other.term[PRICE_ATTENTION], 3 * s.term[PRICE_ATTENTION], 1e-12, "few queries");
+}
+
+/* Norms in several operations move 24 bytes more for a number, 2 of them in a layer and twice as
+ * much backward. The slowest of n nodes is waited for log2(n) times. */
+static void norms_and_spread(void **state)
+{
+    struct price_step fused, several;
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:4");
+    f.v[CONSTANT_NORM_PASSES] = 3, f.v[CONSTANT_SPREAD] = 0.01;
+    f.k.fused_norm = true;
+    fused = price(&f, "dp=32");
+    f.k.fused_norm = false;
+    several = price(&f, "dp=32");
+    assert_close(several.term[PRICE_ELEMENTWISE] - fused.term[PRICE_ELEMENTWISE],
+                 2 * 10 * 3 * 24 * 2 * 2048.0 * 1024 * 3 * f.v[CONSTANT_COMPUTE] /
+                     f.machine.copy_bytes, 1e-9, "norms");
+    double sum = fused.seconds - fused.term[PRICE_SPREAD] - fused.term[PRICE_OVERHEAD];
+    assert_close(fused.term[PRICE_SPREAD], 0.01 * 2 * sum, 1e-12, "four nodes");
 }
 
 /* A side is even at multiples of 64, and of 8; a fraction is no multiple of either. */
@@ -616,7 +646,8 @@ static void no_faster_than_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),     cmocka_unit_test(products), cmocka_unit_test(sides),
+        cmocka_unit_test(messages),     cmocka_unit_test(products),
+        cmocka_unit_test(sides),        cmocka_unit_test(norms_and_spread),
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
         cmocka_unit_test(slower_alone), cmocka_unit_test(messages_again),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),

@@ -169,6 +169,136 @@ static void sharded_state(void **state)
     }
 }
 
+/* The backward sends gradients beside keys and values round the ring, and as much as the forward
+ * over tp and in the all-to-all. The head's gradient of its input is summed over tp once. */
+static void messages_backward(void **state)
+{
+    static const struct { const char *layout; enum traffic_group group; double by; } rows[] = {
+        {"tp=4,cp=2", TRAFFIC_TP, 1}, {"tp=4,sp=1", TRAFFIC_TP, 1}, {"cp=2", TRAFFIC_RING, 2},
+        {"cp=2,cp_kind=a2a", TRAFFIC_A2A, 1}};
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct work *w = build(&f, rows[i].layout);
+        const struct work_message *forward = message_of(&w->parts[WORK_LAYER_FORWARD],
+                                                        rows[i].group),
+                                  *back = message_of(&w->parts[WORK_LAYER_BACKWARD], rows[i].group);
+        assert_non_null(forward);
+        assert_non_null(back);
+        assert_close(back->bytes * back->count, rows[i].by * forward->bytes * forward->count,
+                     1e-12, rows[i].layout);
+    }
+    const struct work_message *head = message_of(&build(&f, "tp=4")->parts[WORK_LAST_BACKWARD],
+                                                 TRAFFIC_TP);
+    assert_non_null(head);
+    assert_close(head->bytes * head->count, 2 * 3 / 4.0 * S * D * 2, 1e-12, "the head's sum");
+    assert_int_equal(head->kind, TRAFFIC_ALL_REDUCE);
+}
+
+/* Four shard groups of 2 in 8 replicas: half of the gradients is scattered inside a group, and what
+ * is left is summed over the four ranks that own the same half. */
+static void shard_groups(void **state)
+{
+    struct layout l = layout_of("dp=8,zero=1,fsdp=2");
+    struct fixture f;
+    struct work_state t;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    work_state(build(&f, "dp=8,zero=1,fsdp=2"), &l, &t);
+    assert_close(t.bytes[STATE_REDUCE], 1 / 2.0 * 4, 1e-12, "inside a group");
+    assert_int_equal(t.group[STATE_REDUCE], TRAFFIC_SHARD);
+    assert_close(t.bytes[STATE_REPLICAS], 2 * 3 / 4.0 * 4 / 2, 1e-12, "between groups");
+    assert_int_equal(t.group[STATE_REPLICAS], TRAFFIC_REPLICA);
+    assert_int_equal(t.kind[STATE_REPLICAS], TRAFFIC_ALL_REDUCE);
+    assert_close(t.bytes[STATE_GATHER_STEP], 1 / 2.0 * 2, 1e-12, "weights");
+    assert_int_equal(t.group[STATE_GATHER_STEP], TRAFFIC_SHARD);
+}
+
+/* Beside its pieces a sharded rank holds units that it gathers, of 2 bytes, and with zero 2 and 3
+ * one whose gradients of 4 bytes are on their way. The head is the largest unit here, or a
+ * layer. Stages have two buffers in each direction. */
+static void units_in_use(void **state)
+{
+    static const struct { const char *layout; double bytes; } rows[] = {
+        {"dp=8", 0}, {"dp=8,zero=1", 0}, {"dp=8,zero=2", 4}, {"dp=8,zero=3", 8}};
+    struct fixture f;
+    struct work_stage s;
+    struct err err;
+    double bytes[WORK_HELD];
+    (void)state;
+    fixture_open(&f, &gpt, "fsdp2");
+    for (int small = 0; small < 2; small++) {
+        f.m.vocab = small ? 8 : V;
+        assert_ok(work_weights(&f.m, &f.weights, &err), &err);
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+            struct layout l = layout_of(rows[i].layout);
+            const struct work *w = build(&f, rows[i].layout);
+            work_stage(w, &l, 0, &s);
+            work_held(w, &l, &s, &as_said, bytes);
+            assert_close(bytes[HELD_GATHERED],
+                         rows[i].bytes * w->unit_elements[small ? UNIT_LAYER : UNIT_LAST], 1e-12,
+                         rows[i].layout);
+            assert_true(bytes[HELD_BUFFERS] == 0);
+        }
+    }
+    struct layout l = layout_of("pp=2");
+    const struct work *w = build(&f, "pp=2");
+    work_stage(w, &l, 0, &s);
+    work_held(w, &l, &s, &as_said, bytes);
+    assert_close(bytes[HELD_BUFFERS], 4.0 * S * D * 2, 1e-12, "messages between stages");
+}
+
+/* An embedding keeps 8 bytes of each token, and its dropout a mask. Where it is the head's matrix
+ * too, this exists once more if the two are on different stages. */
+static void embedding(void **state)
+{
+    struct layout one = layout_of(""), l = layout_of("pp=2,tp=2");
+    struct model tied = gpt;
+    struct fixture f;
+    struct work_stage s;
+    double bytes[2][WORK_HELD];
+    (void)state;
+    tied.tied_head = true;
+    fixture_open(&f, &tied, "megatron");
+    for (int mask = 0; mask < 2; mask++) {
+        f.k.dropout = mask;
+        assert_close(build(&f, "")->first_kept, S * (8.0 + mask * D), 1e-12, "of each token");
+        work_stage(&f.w, &one, 0, &s);
+        work_held(&f.w, &one, &s, &as_said, bytes[0]);
+        s.first = false;
+        work_held(&f.w, &one, &s, &as_said, bytes[1]);
+        assert_close(bytes[0][HELD_ACTIVATIONS] - bytes[1][HELD_ACTIVATIONS],
+                     S * (8.0 + mask * D), 1e-12, "of the first stage");
+    }
+    double alone = build(&f, "tp=2")->unit_elements[UNIT_LAST];
+    assert_close(build(&f, "pp=2,tp=2")->unit_elements[UNIT_LAST], alone + V * D / 2.0, 1e-12,
+                 "a tied head");
+    work_stage(&f.w, &l, 1, &s);
+    assert_close(work_stage_elements(&f.w, &s),
+                 3 * f.w.unit_elements[UNIT_LAYER] + alone + V * D / 2.0, 1e-12, "last stage");
+}
+
+/* The update reads gradient, state and average, and writes the latter two and the weight. */
+static void update(void **state)
+{
+    struct layout l = layout_of("dp=4,zero=1");
+    struct fixture f;
+    struct work_moved moved;
+    struct work_stage s;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    for (int ema = 0; ema < 2; ema++) {
+        f.spec.ema = ema;
+        const struct work *w = build(&f, "dp=4,zero=1");
+        work_stage(w, &l, 0, &s);
+        work_moved(w, &l, &s, &moved);
+        double n = work_stage_elements(w, &s) / 4;
+        assert_close(moved.update, n * (4 + 2 * 12 + 2 + (ema ? 8 : 0)), 1e-12, "the update");
+        assert_close(moved.norm, n * 4, 1e-12, "the norm");
+    }
+}
+
 /* With products in fp8 under Transformer Engine: of the 32 bytes for each number of the stream that a
  * layer keeps of a token, the inputs of two products take 1 less, and the MLP's second input, four
  * times as wide, 4; a copy of the attention's result takes 1 more. Weights of layers have two copies
@@ -318,10 +448,13 @@ static void stacks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations),   cmocka_unit_test(work_of_layer), cmocka_unit_test(text_mlp),
-        cmocka_unit_test(messages),      cmocka_unit_test(sharded_state),
-        cmocka_unit_test(stages),        cmocka_unit_test(units),
-        cmocka_unit_test(largest),       cmocka_unit_test(stacks),        cmocka_unit_test(in_fp8),
+        cmocka_unit_test(activations), cmocka_unit_test(work_of_layer),
+        cmocka_unit_test(text_mlp), cmocka_unit_test(messages),
+        cmocka_unit_test(messages_backward), cmocka_unit_test(sharded_state),
+        cmocka_unit_test(shard_groups), cmocka_unit_test(units_in_use),
+        cmocka_unit_test(embedding), cmocka_unit_test(update), cmocka_unit_test(stages),
+        cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
+        cmocka_unit_test(in_fp8),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
