@@ -184,6 +184,27 @@ static void products(void **state)
     assert_close(other.term[PRICE_ATTENTION], 3 * s.term[PRICE_ATTENTION], 1e-12, "few queries");
 }
 
+/* What hides is told apart, and is what the step would take longer: messages between stages under
+ * other micro-batches, keys and values under attention. */
+static void hidden_apart(void **state)
+{
+    struct price_step under, open;
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "megatron", "dgx-a100:1");
+    f.k.sends_overlap = true;
+    under = price(&f, "pp=2,dp=4");
+    f.k.sends_overlap = false;
+    open = price(&f, "pp=2,dp=4");
+    assert_true(under.hidden[PRICE_PP] > 0 && open.hidden[PRICE_PP] == 0);
+    assert_close(open.term[PRICE_PP] - under.term[PRICE_PP], under.hidden[PRICE_PP], 1e-9, "pp");
+    under = price(&f, "cp=2,dp=4");
+    double ring = price_message(&f.machine, price_row(2, 1), TRAFFIC_SEND_RECV, 1024 * 1024 * 4.0),
+           back = price_message(&f.machine, price_row(2, 1), TRAFFIC_SEND_RECV, 1024 * 1024 * 8.0);
+    assert_close(under.hidden[PRICE_CP], 16 * 10 * (ring + back), 1e-9, "cp");
+    assert_close(under.term[PRICE_CP], 16 * 10 * 2 * f.v[CONSTANT_SUM_S], 1e-9, "what is left");
+}
+
 /* Norms in several operations move 24 bytes more for a number, 2 of them in a layer and twice as
  * much backward. The slowest of n nodes is waited for log2(n) times. */
 static void norms_and_spread(void **state)
@@ -261,6 +282,11 @@ static void operations(void **state)
     s = price(&f, "dp=8");
     assert_close(s.term[PRICE_LAUNCH] + s.term[PRICE_GEMM] + s.term[PRICE_ATTENTION] +
                      s.term[PRICE_ELEMENTWISE], 8 * n, 1e-12, "the host's");
+    f.v[CONSTANT_SUM_S] = 0;
+    double sums = price(&f, "tp=2,dp=4").term[PRICE_TP];
+    f.v[CONSTANT_SUM_S] = 1;
+    assert_close(price(&f, "tp=2,dp=4").term[PRICE_TP] - sums, 16 * (10 * 4 + 1), 1e-9,
+                 "a second for each sum");
 }
 
 /* A middle stage sends both ways with each of its chunks; the first sends no gradient of its first
@@ -569,6 +595,16 @@ static void footprints(void **state)
     assert_close(p.bytes[HELD_ACTIVATIONS], 10 * f.w.kept.none + f.w.first_kept, 1e-12, "kept");
     assert_close(p.bytes[HELD_LOGITS], 2048.0 * 32000 * 10 + 2 * 2048 * 1024 * 2, 1e-12, "logits");
     assert_true(p.bytes[HELD_PROCESS] == f.v[CONSTANT_PROCESS_BYTES]);
+    l = layout_of("pp=2,dp=2,zero=2");
+    price(&f, "pp=2,dp=2,zero=2");
+    struct footprint two;
+    footprint_of(&f.w, &l, f.v, &two);
+    assert_true(two.bytes[HELD_BUFFERS] > 0 && two.bytes[HELD_GATHERED] > 0);
+    assert_close(two.bytes[HELD_FRAGMENTATION],
+                 f.v[CONSTANT_FRAGMENTATION] *
+                     (two.bytes[HELD_ACTIVATIONS] + two.bytes[HELD_LOGITS] +
+                      two.bytes[HELD_WORKSPACE] + two.bytes[HELD_GATHERED] +
+                      two.bytes[HELD_BUFFERS]), 1e-12, "fragmentation");
     assert_close(footprint_fits(&p, f.v, p.total), 0.5, 1e-12, "at the limit");
     double before = 0;
     for (double limit = p.total / 2; limit < 2 * p.total; limit *= 1.01) {
@@ -648,6 +684,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),     cmocka_unit_test(products),
         cmocka_unit_test(sides),        cmocka_unit_test(norms_and_spread),
+        cmocka_unit_test(hidden_apart),
         cmocka_unit_test(orders),       cmocka_unit_test(leaves),
         cmocka_unit_test(slower_alone), cmocka_unit_test(messages_again),
         cmocka_unit_test(amounts),      cmocka_unit_test(operations),

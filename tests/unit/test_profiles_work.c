@@ -279,6 +279,27 @@ static void embedding(void **state)
                  3 * f.w.unit_elements[UNIT_LAYER] + alone + V * D / 2.0, 1e-12, "last stage");
 }
 
+/* A stack that keeps gathered inputs has those of the other ranks beside its own: of two products in
+ * each layer. Dropout reads and writes 5 bytes more of each score. */
+static void kept_and_dropped(void **state)
+{
+    struct fixture f;
+    double stream[2], scores[2];
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    f.k.attention = ATTENTION_SCORES;
+    for (int i = 0; i < 2; i++) {
+        f.k.keeps_gathered = f.k.dropout = false;
+        f.k.keeps_gathered = i;
+        stream[i] = build(&f, "tp=4,sp=1")->kept.stream;
+        f.k.keeps_gathered = false, f.k.dropout = i;
+        scores[i] = build(&f, "tp=4")->parts[WORK_LAYER_FORWARD].attentions[0].score_bytes;
+    }
+    assert_close(stream[1] - stream[0], 2 * 3 / 4.0 * S * D * 2, 1e-12, "gathered");
+    assert_close(scores[1] - scores[0], 5.0 * S * S * HEADS / 4, 1e-12, "dropped scores");
+    assert_close(scores[0], 18.0 * S * S * HEADS / 4, 1e-12, "scores");
+}
+
 /* The update reads gradient, state and average, and writes the latter two and the weight. */
 static void update(void **state)
 {
@@ -384,6 +405,11 @@ static void stages(void **state)
     assert_true(s.layers == 2 && s.full == 1 && s.first && !s.last && s.in_flight == 4);
     work_stage(w, &l, 3, &s);
     assert_true(s.layers == 1 && s.full == 1 && !s.first && s.last && s.in_flight == 1);
+    l.recompute_layers = 2; /* the first chunk has two layers, the last one */
+    work_stage(w, &l, 0, &s);
+    assert_true(s.full == 2);
+    work_stage(w, &l, 3, &s);
+    assert_true(s.full == 1);
     l = layout_of("pp=2,vpp=3");
     work_stage(build(&f, "pp=2,vpp=3"), &l, 0, &s);
     assert_close(s.in_flight, 2 * (1 + 1 / 6.0), 1e-12, "interleaved");
@@ -452,7 +478,8 @@ int main(void)
         cmocka_unit_test(text_mlp), cmocka_unit_test(messages),
         cmocka_unit_test(messages_backward), cmocka_unit_test(sharded_state),
         cmocka_unit_test(shard_groups), cmocka_unit_test(units_in_use),
-        cmocka_unit_test(embedding), cmocka_unit_test(update), cmocka_unit_test(stages),
+        cmocka_unit_test(embedding), cmocka_unit_test(kept_and_dropped),
+        cmocka_unit_test(update), cmocka_unit_test(stages),
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8),
     };
