@@ -157,11 +157,15 @@ static void oom_rules_out(void **state)
     search_init(&s, items, n, &conf);
     int64_t base = search_next(&s);
     search_tell(&s, base, &(struct search_outcome){.state = TRIAL_OOM_HOST});
-    int ruled_out = 0, kept = 0;
+    int ruled_out = 0, kept = 0, fewer = 0;
     for (size_t i = 0; i < n; i++) {
         const struct layout *l = &items[i].layout;
         double share = items[i].planned_bytes / items[base].planned_bytes;
         bool same = l->tp == 1 && l->cp == 1 && l->pp == 1 && l->dp == items[base].layout.dp;
+        if (layout_world(l) < layout_world(&items[base].layout)) {
+            assert_true(items[i].state != TRIAL_SKIPPED); /* its ranks may hold as much */
+            fewer += share >= SEARCH_OOM;
+        }
         if ((int64_t)i == base || layout_world(l) < layout_world(&items[base].layout))
             continue;
         assert_int_equal(items[i].state == TRIAL_SKIPPED,
@@ -169,7 +173,7 @@ static void oom_rules_out(void **state)
         ruled_out += items[i].state == TRIAL_SKIPPED;
         kept += share >= 1 && items[i].state != TRIAL_SKIPPED; /* of another grid */
     }
-    assert_true(ruled_out > 0 && kept > 0);
+    assert_true(ruled_out > 0 && kept > 0 && fewer > 0);
     assert_int_equal(s.best, -1);
     conf.limit_bytes = 1; /* nothing fits, nor does the baseline */
     for (size_t i = 0; i < n; i++)
