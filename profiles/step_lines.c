@@ -39,11 +39,13 @@ struct step_reader {
  * ProgressCallback, which prints a dictionary of losses between two drawings of its bar. NeMo's bar
  * rounds its global_step where that is shorter, 1e+4: then the bar's own count is taken, which
  * restarts in each epoch. Lightning's bar is tqdm's or rich's; only tqdm's has a colon after the
- * epoch. */
+ * epoch. tqdm's is drawn when a step is done, and again when its losses are known. Transformers'
+ * bar is drawn at most ten times a second, but always after such a dictionary. */
 #define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
 static const struct format {
     const char *patterns[MAX_PATTERNS];
-    bool loss_follows, one_bar;
+    enum step_loss loss;
+    bool one_bar;
 } formats[] = {
     {{"iteration +(?<step>[0-9]+)/ *(?<total>[0-9]+) *[|]",
       "elapsed time per iteration [(]ms[)]: *(?<time_ms>[0-9.]+)",
@@ -62,12 +64,13 @@ static const struct format {
       "lr[=:] *" VALUE("lr")}},
     {{"Epoch *(?<epoch>[0-9]+)(: .*[|]|(/[0-9-]+)? .*[^ -~]) *(?<step>[0-9]+)/"
       "(?<total>[0-9]+|[?]|--) *([[]|[0-9-]+:)",
-      "[ ,](train_)?loss(_step)?(=|: )" VALUE("loss")}},
+      "[ ,](train_)?loss(_step)?(=|: )" VALUE("loss")},
+     .loss = STEP_LOSS_REDRAWN},
     {{"^ *[0-9]+%[|].*[|] *(?<step>[0-9]+)/(?<total>[0-9]+) *[[]",
       "'loss': *'?" VALUE("loss"),
       "'grad_norm': *'?" VALUE("grad_norm"),
       "'learning_rate': *'?" VALUE("lr")},
-     .loss_follows = true, .one_bar = true},
+     .loss = STEP_LOSS_BEFORE_BAR, .one_bar = true},
 };
 const char *const step_format_names[] = {"megatron", "torchtitan", "nemo", "lightning", "hf", NULL};
 
@@ -207,9 +210,9 @@ void step_reader_free(struct step_reader *r)
     free(r);
 }
 
-bool step_reader_loss_follows(const struct step_reader *r)
+enum step_loss step_reader_loss(const struct step_reader *r)
 {
-    return r->format && r->format->loss_follows;
+    return r->format ? r->format->loss : STEP_LOSS_IN_LINE;
 }
 
 /* ---- reading ---- */
@@ -326,7 +329,7 @@ bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_
         found[g] = NAN;
     for (int i = 0; i < r->n; i++) {
         found_read(&r->patterns[i], line, found, &any, &odd_loss);
-        if (!any && !step_reader_loss_follows(r))
+        if (!any && step_reader_loss(r) != STEP_LOSS_BEFORE_BAR)
             return false; /* the first pattern is that of the step */
     }
     *out = (struct step_line){steps_done(r, found),

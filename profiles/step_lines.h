@@ -39,8 +39,13 @@ struct step_reader;
 int step_reader_new(const char *pattern, const char *format, int64_t total,
                     struct step_reader **out, struct err *err);
 void step_reader_free(struct step_reader *r); /* NULL is fine */
-/* Tells whether losses are on separate lines, after the line of their step. */
-bool step_reader_loss_follows(const struct step_reader *r);
+/* Says where the loss of a step is printed. */
+enum step_loss {
+    STEP_LOSS_IN_LINE,    /* in the step's line, or in a later one without a step */
+    STEP_LOSS_REDRAWN,    /* in the last of its lines; the first has the loss of the step before */
+    STEP_LOSS_BEFORE_BAR, /* on a line of its own; the next line of the bar has its step */
+};
+enum step_loss step_reader_loss(const struct step_reader *r);
 /* Reads a line; true if it has a step or a loss. First it removes terminal escape sequences from
  * the text (its length is *n). */
 bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_line *out);

@@ -44,7 +44,7 @@ int foreign_steps_open(struct foreign_steps *s, const struct wrap *w,
     int rc = step_reader_new(w->step_pattern, w->format, w->total_steps, &s->reader, err);
     if (rc < 0)
         return rc;
-    step_rows_init(&s->rows, step_reader_loss_follows(s->reader), state->max_step + 1,
+    step_rows_init(&s->rows, step_reader_loss(s->reader), state->max_step + 1,
                    clock_mono_s());
     event_train_started(s);
     return 0;

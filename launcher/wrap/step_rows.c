@@ -5,33 +5,55 @@
 
 static const double LATE_S = 1.5; /* a line is read at most this long after it was printed */
 
-void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, double now)
+void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, double now)
 {
-    *r = (struct step_rows){.loss_follows = loss_follows,
+    *r = (struct step_rows){.loss = loss,
+                            .logged.loss = NAN,
                             .before = before,
                             .done = -1,
                             .ended_at = NAN,
                             .looked_at = now};
 }
 
-/* Adds a loss that is printed on its own line, or by another rank, to the row before. */
+static void loss_copy(struct step_line *to, const struct step_line *from)
+{
+    to->loss = from->loss;
+    to->grad_norm = from->grad_norm;
+    to->lr = from->lr;
+}
+
+/* Adds to the last row a loss that is printed on its own line, by another rank, or by a later
+ * drawing of its step, which counts more than an earlier one. */
 static void loss_add(struct step_rows *r, const struct step_line *line)
 {
     struct step_line *last = r->n ? &r->waiting[r->n - 1].line : NULL;
-    if (!last || !isnan(last->loss))
-        return;
-    last->loss = line->loss;
-    last->grad_norm = line->grad_norm;
-    last->lr = line->lr;
+    bool redrawn = r->loss == STEP_LOSS_REDRAWN && line->done >= 0 &&
+                   (!isnan(line->loss) || line->loss_nonfinite);
+    if (last && (isnan(last->loss) || redrawn))
+        loss_copy(last, line);
 }
 
-void step_rows_add(struct step_rows *r, const struct step_line *line, double now)
+/* Keeps a loss until the bar is drawn. Two nodes may print the same one. */
+static void logged_keep(struct step_rows *r, const struct step_line *line)
 {
-    if (line->done <= r->done || line->done == 0) {
-        if (line->done < 0 || line->done == r->done)
-            loss_add(r, line);
-        return;
-    }
+    if (!isnan(r->logged.loss) &&
+        (r->logged.loss != line->loss || (!isnan(line->lr) && r->logged.lr != line->lr)))
+        r->logged_twice = true;
+    r->logged = *line;
+}
+
+/* Gives the loss that was logged to the last row, whose step was drawn just now. */
+static void logged_give(struct step_rows *r)
+{
+    if (r->n && !isnan(r->logged.loss) && !r->logged_twice)
+        loss_copy(&r->waiting[r->n - 1].line, &r->logged);
+    r->logged.loss = NAN;
+    r->logged_twice = false;
+}
+
+/* Adds a row for a line with a new step. */
+static void row_add(struct step_rows *r, const struct step_line *line, double now)
+{
     if (r->n == STEP_ROWS_WAITING) {
         struct step_row *last = &r->waiting[r->n - 1];
         last->done = line->done;
@@ -45,6 +67,21 @@ void step_rows_add(struct step_rows *r, const struct step_line *line, double now
                                                .step_s = NAN};
     }
     r->done = line->done;
+}
+
+void step_rows_add(struct step_rows *r, const struct step_line *line, double now)
+{
+    bool bar = r->loss == STEP_LOSS_BEFORE_BAR;
+    if (bar && line->done < 0) {
+        logged_keep(r, line);
+        return;
+    }
+    if (line->done > r->done && line->done != 0)
+        row_add(r, line, now);
+    else if (line->done < 0 || line->done == r->done)
+        loss_add(r, line);
+    if (bar && line->done == r->done)
+        logged_give(r);
 }
 
 static int64_t row_steps(const struct step_row *row) { return row->done - row->from; }
@@ -136,7 +173,7 @@ static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context
 
 void step_rows_tell(struct step_rows *r, double now, bool last, step_row_fn *fn, void *context)
 {
-    int n = last || !r->loss_follows || r->n == STEP_ROWS_WAITING ? r->n : r->n - 1;
+    int n = last || r->loss == STEP_LOSS_IN_LINE ? r->n : r->n - 1;
     bool first = r->n > 0 && r->waiting[0].from < 0;
     if (n > 0 && (!first || last || r->n > 1)) {
         if (first)

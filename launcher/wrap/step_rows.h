@@ -7,6 +7,10 @@
  * covers as many steps as the second, and is held back until that comes. Its time is unknown,
  * unless its line has the time or other lines were printed since the previous look. A row with
  * steps of an earlier attempt and new ones is split in two. The caller passes all times in.
+ *
+ * Where a bar is drawn again and again, the last row waits for the next step: its time ends with
+ * the first drawing of its step, and its loss is that of the last one. A loss on a line of its own
+ * belongs to the step that is drawn next. It is left out if another loss comes first.
  */
 #ifndef LAUNCHER_WRAP_STEP_ROWS_H
 #define LAUNCHER_WRAP_STEP_ROWS_H
@@ -24,7 +28,9 @@ struct step_row {
 
 enum { STEP_ROWS_WAITING = 64 }; /* further lines of a look join the last row */
 struct step_rows {
-    bool loss_follows;
+    enum step_loss loss;
+    struct step_line logged;  /* with a loss that waits for the bar; loss is NaN: none */
+    bool logged_twice;        /* other losses came since the bar was drawn */
     int64_t before;           /* number of steps that earlier attempts printed */
     int64_t done;             /* highest number of steps that this attempt printed; -1: none */
     double ended_at;          /* of the last row that was passed on; NaN: none */
@@ -33,7 +39,7 @@ struct step_rows {
     int n;
 };
 
-void step_rows_init(struct step_rows *r, bool loss_follows, int64_t before, double now);
+void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, double now);
 /* Adds a line that was read at this look. */
 void step_rows_add(struct step_rows *r, const struct step_line *line, double now);
 /* Ends the look: passes the complete rows to fn; with `last` all rows. */

@@ -254,59 +254,68 @@ struct move {
     double time_s;
 };
 
+static const struct {
+    const char *what;
+    enum step_loss loss;
+    int64_t before;
+    struct move moves[16];
+    const char *rows;
+} row_cases[] = {
+    {"each step, its time not told", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'L', 14, 0}, {'S', 3, 0},
+      {'L', 17, 0}, {'E', 18, 0}},
+     "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n2-3 2 s to 14 loss nan\n"},
+    {"each tenth step, from a checkpoint", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 100, 0}, {'L', 20, 0}, {'S', 110, 0}, {'E', 30, 0}},
+     "90-100 nan s to 10 loss nan\n100-110 10 s to 20 loss nan\n"},
+    {"several in a look share its time", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'L', 11, 0}, {'S', 1, 0}, {'S', 2, 0}, {'S', 4, 0}, {'E', 15, 0}},
+     "0-1 0.25 s to 10.25 loss nan\n1-2 0.25 s to 10.5 loss nan\n2-4 0.5 s to 11 loss nan\n"},
+    {"times that are told stand behind one another", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'T', 1, 1}, {'L', 11.2, 0}, {'T', 2, 1}, {'L', 12.1, 0}, {'T', 3, 1},
+      {'E', 13, 0}},
+     "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 12 loss nan\n"},
+    {"until something long comes between", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'T', 1, 1}, {'L', 11, 0}, {'T', 2, 1}, {'L', 42, 0}, {'T', 3, 1},
+      {'E', 43, 0}},
+     "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 42 loss nan\n"},
+    {"the time of one step times ten", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'T', 10, 0.5}, {'L', 15, 0}, {'T', 20, 0.5}, {'E', 16, 0}},
+     "0-10 5 s to 10 loss nan\n10-20 5 s to 15 loss nan\n"},
+    {"steps of before are replayed, and a row across is split", STEP_LOSS_IN_LINE, 25,
+     {{'L', 10, 0}, {'T', 20, 1}, {'L', 20, 0}, {'T', 30, 1}, {'E', 21, 0}},
+     "10-20 again 10 s to 10 loss nan\n20-25 again 5 s to 15 loss nan\n25-30 5 s to 20 loss "
+     "nan\n"},
+    {"the bar is drawn after a loss", STEP_LOSS_BEFORE_BAR, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'V', 0.5, 0}, {'L', 12, 0}, {'S', 1, 0}, {'S', 2, 0},
+      {'L', 14, 0}, {'V', 0.25, 0}, {'S', 2, 0}, {'S', 3, 0}, {'E', 15, 0}},
+     "0-1 nan s to 10 loss 0.5\n1-2 2 s to 12 loss 0.25\n2-3 2 s to 14 loss nan\n"},
+    {"a bar that was not drawn for each loss", STEP_LOSS_BEFORE_BAR, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'V', 0.5, 0}, {'V', 0.25, 0}, {'S', 2, 0},
+      {'L', 14, 0}, {'V', 0.2, 0}, {'S', 3, 0}, {'V', 0.1, 0}, {'E', 15, 0}},
+     "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n2-3 2 s to 14 loss 0.2\n"},
+    {"two nodes that log the same loss", STEP_LOSS_BEFORE_BAR, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'V', 0.5, 0}, {'V', 0.5, 0},
+      {'S', 1, 0}, {'S', 2, 0}, {'S', 2, 0}, {'E', 15, 0}},
+     "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss 0.5\n"},
+    {"ranks that print the same line, late", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'S', 1, 0},
+      {'S', 2, 0}, {'E', 13, 0}},
+     "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n"},
+    {"one line alone", STEP_LOSS_IN_LINE, 0, {{'L', 10, 0}, {'S', 7, 0}, {'E', 13, 0}},
+     "6-7 nan s to 10 loss nan\n"},
+    {"none", STEP_LOSS_IN_LINE, 0, {{'L', 10, 0}, {'S', 0, 0}, {'E', 13, 0}}, ""},
+};
+
 static void test_rows(void **state)
 {
-    static const struct {
-        const char *what;
-        bool loss_follows;
-        int64_t before;
-        struct move moves[16];
-        const char *rows;
-    } cases[] = {
-        {"each step, its time not told", false, 0,
-         {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'L', 14, 0}, {'S', 3, 0},
-          {'L', 17, 0}, {'E', 18, 0}},
-         "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n2-3 2 s to 14 loss nan\n"},
-        {"each tenth step, from a checkpoint", false, 0,
-         {{'L', 10, 0}, {'S', 100, 0}, {'L', 20, 0}, {'S', 110, 0}, {'E', 30, 0}},
-         "90-100 nan s to 10 loss nan\n100-110 10 s to 20 loss nan\n"},
-        {"several in a look share its time", false, 0,
-         {{'L', 10, 0}, {'L', 11, 0}, {'S', 1, 0}, {'S', 2, 0}, {'S', 4, 0}, {'E', 15, 0}},
-         "0-1 0.25 s to 10.25 loss nan\n1-2 0.25 s to 10.5 loss nan\n2-4 0.5 s to 11 loss nan\n"},
-        {"times that are told stand behind one another", false, 0,
-         {{'L', 10, 0}, {'T', 1, 1}, {'L', 11.2, 0}, {'T', 2, 1}, {'L', 12.1, 0}, {'T', 3, 1},
-          {'E', 13, 0}},
-         "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 12 loss nan\n"},
-        {"until something long comes between", false, 0,
-         {{'L', 10, 0}, {'T', 1, 1}, {'L', 11, 0}, {'T', 2, 1}, {'L', 42, 0}, {'T', 3, 1},
-          {'E', 43, 0}},
-         "0-1 1 s to 10 loss nan\n1-2 1 s to 11 loss nan\n2-3 1 s to 42 loss nan\n"},
-        {"the time of one step times ten", false, 0,
-         {{'L', 10, 0}, {'T', 10, 0.5}, {'L', 15, 0}, {'T', 20, 0.5}, {'E', 16, 0}},
-         "0-10 5 s to 10 loss nan\n10-20 5 s to 15 loss nan\n"},
-        {"steps of before are replayed, and a row across is split", false, 25,
-         {{'L', 10, 0}, {'T', 20, 1}, {'L', 20, 0}, {'T', 30, 1}, {'E', 21, 0}},
-         "10-20 again 10 s to 10 loss nan\n20-25 again 5 s to 15 loss nan\n25-30 5 s to 20 loss "
-         "nan\n"},
-        {"the loss follows on a line of its own", true, 0,
-         {{'L', 10, 0}, {'S', 1, 0}, {'V', 0.5, 0}, {'L', 12, 0}, {'S', 1, 0}, {'S', 2, 0},
-          {'L', 14, 0}, {'V', 0.25, 0}, {'S', 3, 0}, {'E', 15, 0}},
-         "0-1 nan s to 10 loss 0.5\n1-2 2 s to 12 loss 0.25\n2-3 2 s to 14 loss nan\n"},
-        {"ranks that print the same line, late", false, 0,
-         {{'L', 10, 0}, {'S', 1, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'S', 1, 0},
-          {'S', 2, 0}, {'E', 13, 0}},
-         "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n"},
-        {"one line alone", false, 0, {{'L', 10, 0}, {'S', 7, 0}, {'E', 13, 0}},
-         "6-7 nan s to 10 loss nan\n"},
-        {"none", false, 0, {{'L', 10, 0}, {'S', 0, 0}, {'E', 13, 0}}, ""},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof row_cases / sizeof row_cases[0]; i++) {
         struct step_rows rows;
         double now = 0;
         told = (struct str)STR_INIT;
-        step_rows_init(&rows, cases[i].loss_follows, cases[i].before, 9);
-        for (const struct move *m = cases[i].moves; m->what; m++) {
+        step_rows_init(&rows, row_cases[i].loss, row_cases[i].before, 9);
+        for (const struct move *m = row_cases[i].moves; m->what; m++) {
             struct step_line line = {m->what == 'V' ? -1 : (int64_t)m->at,
                                      m->what == 'V' ? m->at : NAN, NAN, NAN,
                                      m->what == 'T' ? m->time_s : NAN, NAN, NAN};
@@ -318,8 +327,104 @@ static void test_rows(void **state)
                 step_rows_add(&rows, &line, now);
             }
         }
+        if (strcmp(told.p, row_cases[i].rows) != 0)
+            fail_msg("%s:\n%sand not\n%s", row_cases[i].what, told.p, row_cases[i].rows);
+        str_release(&told);
+    }
+}
+
+/* These are what pytorch-lightning 2.1.4 with TQDMProgressBar and transformers 4.36.2 wrote,
+ * shortened. Their step n had the loss 1 - n/1000 and 1 - n/100; that of Lightning's fourth was made
+ * nan here. A tab stands for a look; there is one each fifth of a second. */
+static const char lightning_text[] =
+    "\rEpoch 0:   0%|          | 0/8 [00:00<?, ?it/s] "
+    "\rEpoch 0:  12%|█▎        | 1/8 [00:00<00:01,  4.67it/s]\t"
+    "\rEpoch 0:  12%|█▎        | 1/8 [00:00<00:01,  4.66it/s, train_loss=0.999]"
+    "\rEpoch 0:  25%|██▌       | 2/8 [00:00<00:01,  4.78it/s, train_loss=0.999]\t"
+    "\rEpoch 0:  25%|██▌       | 2/8 [00:00<00:01,  4.77it/s, train_loss=0.998]\t"
+    "\rEpoch 0:  38%|███▊      | 3/8 [00:00<00:01,  4.80it/s, train_loss=0.998]"
+    "\rEpoch 0:  38%|███▊      | 3/8 [00:00<00:01,  4.80it/s, train_loss=0.997]\t"
+    "\rEpoch 0:  50%|█████     | 4/8 [00:00<00:00,  4.82it/s, train_loss=0.997]"
+    "\rEpoch 0:  50%|█████     | 4/8 [00:00<00:00,  4.82it/s, train_loss=nan.0]\t"
+    "\rEpoch 0:  62%|██████▎   | 5/8 [00:01<00:00,  4.82it/s, train_loss=nan.0]"
+    "\rEpoch 0:  62%|██████▎   | 5/8 [00:01<00:00,  4.82it/s, train_loss=0.995]\t"
+    "\rEpoch 0:  75%|███████▌  | 6/8 [00:01<00:00,  4.82it/s, train_loss=0.995]"
+    "\rEpoch 0:  75%|███████▌  | 6/8 [00:01<00:00,  4.82it/s, train_loss=0.994]\t"
+    "\rEpoch 0:  88%|████████▊ | 7/8 [00:01<00:00,  4.83it/s, train_loss=0.994]"
+    "\rEpoch 0:  88%|████████▊ | 7/8 [00:01<00:00,  4.83it/s, train_loss=0.993]\t"
+    "\rEpoch 0: 100%|██████████| 8/8 [00:01<00:00,  4.84it/s, train_loss=0.993]"
+    "\rEpoch 0: 100%|██████████| 8/8 [00:01<00:00,  4.84it/s, train_loss=0.992]\t"
+    "\n\rValidation DataLoader 0: 100%|██████████| 8/8 [00:00<00:00, 708.72it/s]\x1b[A\t"
+    "\rEpoch 0: 100%|██████████| 8/8 [00:01<00:00,  4.80it/s, train_loss=0.992, val_loss=5.000]"
+    "\rEpoch 0:   0%|          | 0/8 [00:00<?, ?it/s, train_loss=0.992, val_loss=5.000]         "
+    "\rEpoch 1:   0%|          | 0/8 [00:00<?, ?it/s, train_loss=0.992, val_loss=5.000]\t"
+    "\rEpoch 1:  12%|█▎        | 1/8 [00:00<00:01,  4.90it/s, train_loss=0.992, val_loss=5.000]"
+    "\rEpoch 1:  12%|█▎        | 1/8 [00:00<00:01,  4.90it/s, train_loss=0.991, val_loss=5.000]\n";
+static const char hf_text[] =
+    "\r  0%|          | 0/12 [00:00<?, ?it/s]"
+    "\r  8%|▊         | 1/12 [00:00<00:02,  4.15it/s]\r         \r"
+    "{'loss': 0.99, 'learning_rate': 4.5833333333333334e-05, 'epoch': 0.05}\n"
+    "\r  8%|▊         | 1/12 [00:00<00:02,  4.15it/s]\t\r         \r"
+    "{'loss': 0.98, 'learning_rate': 4.166666666666667e-05, 'epoch': 0.1}\n"
+    "\r 17%|█▋        | 2/12 [00:00<00:02,  4.15it/s]\t\r         \r"
+    "{'loss': 0.97, 'learning_rate': 3.7500000000000003e-05, 'epoch': 0.15}\n"
+    "\r 25%|██▌       | 3/12 [00:00<00:02,  4.15it/s]\t"
+    "\r 33%|███▎      | 4/12 [00:00<00:00, 12.26it/s]\r         \r"
+    "{'loss': 0.96, 'learning_rate': 3.3333333333333335e-05, 'epoch': 0.2}\n\t"
+    "\r 33%|███▎      | 4/12 [00:00<00:00, 12.26it/s]\r         \r"
+    "{'loss': 0.95, 'learning_rate': 2.916666666666667e-05, 'epoch': 0.25}\n"
+    "\r 42%|████▏     | 5/12 [00:00<00:00, 12.26it/s]\t"
+    "\r  0%|          | 0/5 [00:00<?, ?it/s]\x1b[A\n\r 80%|████████  | 4/5 [00:00<00:00, 31.43it/s]"
+    "\x1b[A\r         \r\n\r       \r\x1b[A{'eval_loss': 9.0, 'eval_runtime': 0.2452, 'epoch': 0.5}\n"
+    "\r 42%|████▏     | 5/12 [00:00<00:00, 12.26it/s]\t\r         \r"
+    "{'loss': 0.94, 'learning_rate': 4.166666666666667e-06, 'epoch': 0.55}\n"
+    "\r 50%|█████     | 6/12 [00:00<00:00, 14.39it/s]\r         \r"
+    "{'train_runtime': 1.4571, 'train_samples_per_second': 16.472, 'train_loss': 0.935}\n"
+    "\r 50%|█████     | 6/12 [00:01<00:00,  7.12it/s]\n";
+
+static void text_rows(const char *format, const char *text, struct step_rows *rows)
+{
+    struct step_reader *r = NULL;
+    double now = 0.2;
+    reader_of(NULL, format, &r);
+    step_rows_init(rows, step_reader_loss(r), 0, 0);
+    for (const char *end; *text; text = end + 1) {
+        char line[512];
+        struct step_line found;
+        size_t n = (size_t)((end = text + strcspn(text, "\r\n\t")) - text);
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        if (step_reader_take(r, line, &n, &found))
+            step_rows_add(rows, &found, now);
+        if (*end == '\t') {
+            step_rows_tell(rows, now, false, row_put, NULL);
+            now += 0.2;
+        }
+    }
+    step_rows_tell(rows, now, true, row_put, NULL);
+    step_reader_free(r);
+}
+
+/* Each loss stands in the row of its step, and each row ends when its step is first drawn. */
+static void test_recorded_text(void **state)
+{
+    static const struct {
+        const char *format, *text, *rows;
+    } cases[] = {
+        {"lightning", lightning_text,
+         "0-1 nan s to 0.2 loss 0.999\n1-2 0.2 s to 0.4 loss 0.998\n2-3 0.4 s to 0.8 loss 0.997\n"
+         "3-4 0.2 s to 1 loss nan\n4-5 0.2 s to 1.2 loss 0.995\n5-6 0.2 s to 1.4 loss 0.994\n"
+         "6-7 0.2 s to 1.6 loss 0.993\n7-8 0.2 s to 1.8 loss 0.992\n8-9 0.6 s to 2.4 loss 0.991\n"},
+        {"hf", hf_text,
+         "0-1 nan s to 0.2 loss 0.99\n1-2 0.2 s to 0.4 loss 0.98\n2-3 0.2 s to 0.6 loss 0.97\n"
+         "3-4 0.2 s to 0.8 loss 0.96\n4-5 0.2 s to 1 loss 0.95\n5-6 0.4 s to 1.4 loss 0.94\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct step_rows rows;
+        told = (struct str)STR_INIT;
+        text_rows(cases[i].format, cases[i].text, &rows);
         if (strcmp(told.p, cases[i].rows) != 0)
-            fail_msg("%s:\n%sand not\n%s", cases[i].what, told.p, cases[i].rows);
+            fail_msg("%s:\n%sand not\n%s", cases[i].format, told.p, cases[i].rows);
         str_release(&told);
     }
 }
@@ -331,7 +436,7 @@ static void test_a_flood_of_lines(void **state)
     struct step_rows rows;
     (void)state;
     told = (struct str)STR_INIT;
-    step_rows_init(&rows, false, 0, 9);
+    step_rows_init(&rows, STEP_LOSS_IN_LINE, 0, 9);
     for (int64_t i = 1; i <= 100000; i++)
         step_rows_add(&rows, &(struct step_line){i, NAN, NAN, NAN, NAN, NAN, NAN}, 10);
     step_rows_tell(&rows, 10, true, row_put, NULL);
@@ -519,7 +624,8 @@ int main(void)
         cmocka_unit_test(test_lines_of_known_trainers), cmocka_unit_test(test_patterns_with_names),
         cmocka_unit_test(test_bar_by_its_total),
         cmocka_unit_test(test_patterns_that_are_none), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_a_flood_of_lines), cmocka_unit_test(test_a_look_is_bounded),
+        cmocka_unit_test(test_recorded_text), cmocka_unit_test(test_a_flood_of_lines),
+        cmocka_unit_test(test_a_look_is_bounded),
         cmocka_unit_test(test_last_words), cmocka_unit_test(test_last_words_gone),
         cmocka_unit_test(test_last_words_full),
     };
