@@ -248,6 +248,13 @@ int sched_ending(struct sched *s, const char *id, struct sched_ending *out, stru
     return s->ops->ending(s, id, out, err);
 }
 
+int sched_ending_of(struct sched *s, const char *id, const char *run, struct sched_ending *out,
+                    struct err *err)
+{
+    return s->ops->ending_of ? s->ops->ending_of(s, id, run, out, err)
+                             : s->ops->ending(s, id, out, err);
+}
+
 int sched_cancel(struct sched *s, const char *id, struct err *err)
 {
     return s->ops->cancel(s, id, err);

@@ -312,6 +312,9 @@ struct sched_ops {
     int (*signal)(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err);
     int (*requeue)(struct sched *s, const char *id, struct err *err);
     int (*ending)(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
+    /* NULL: jobs cannot store a note, so `ending` is used instead. */
+    int (*ending_of)(struct sched *s, const char *id, const char *run, struct sched_ending *out,
+                     struct err *err);
     int (*cancel)(struct sched *s, const char *id, struct err *err);
     /* NULL: jobs cannot store a note. */
     int (*note)(struct sched *s, const char *id, const char *run, struct err *err);
@@ -385,6 +388,10 @@ int sched_requeue(struct sched *s, const char *id, struct err *err);
  * itself and does not use a shared answer. The answer is newer than any signal that the scheduler
  * has sent. ERR_NOT_FOUND: it does not know such a job (any more). */
 int sched_ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err);
+/* Asks the same about a job of this run. It may be a user's script that reel did not submit, if
+ * sched_note stored the run's id in it. */
+int sched_ending_of(struct sched *s, const char *id, const char *run, struct sched_ending *out,
+                    struct err *err);
 
 /* Cancels a job; has no effect on one that has ended. Returns when the request is recorded: poll
  * for the end. */

@@ -206,11 +206,17 @@ static bool is_bound(const struct sched_slurm *l, const char *token, const char 
            (!record.id[0] || strcmp(record.id, id) == 0);
 }
 
+static bool is_noted(const struct slurm_job *job, const char *run)
+{
+    char noted[ID_TEXT_BYTES];
+    return run && *run && strcmp(slurm_noted(job->comment, noted), run) == 0;
+}
+
 /* Finds a job that reel submitted, or the job in which this process runs. Ids are reused after a
  * controller lost its state, so the comment of any other job must have a token that is bound to
- * this id. */
-static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
-                    struct slurm_job *out, struct err *err)
+ * this id, or the note that the job has this run; NULL: no note counts. */
+static int job_of(struct sched_slurm *l, const char *id, const char *run, struct arena *arena,
+                  struct slurm_job *out, struct err *err)
 {
     struct slurm_jobs jobs = {0};
     int rc;
@@ -222,11 +228,18 @@ static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
         return rc;
     if (!jobs.n)
         return err_set(err, ERR_NOT_FOUND, "Slurm knows no job %s", id);
-    if (!is_own(id) && !is_bound(l, slurm_token(jobs.v[0].comment), id))
+    if (!is_own(id) && !is_bound(l, slurm_token(jobs.v[0].comment), id) &&
+        !is_noted(&jobs.v[0], run))
         return err_set(err, ERR_NOT_FOUND, "job %s ('%s') was not submitted from %s", id,
                        jobs.v[0].name, l->home);
     *out = jobs.v[0];
     return 0;
+}
+
+static int job_ours(struct sched_slurm *l, const char *id, struct arena *arena,
+                    struct slurm_job *out, struct err *err)
+{
+    return job_of(l, id, NULL, arena, out, err);
 }
 
 int slurm_job_ours(struct sched_slurm *l, const char *id, struct slurm_ours *out, struct err *err)
@@ -278,7 +291,8 @@ static int end_find(struct sched_slurm *l, const struct slurm_job *job, double n
     return 0;
 }
 
-static int ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+static int ending_of(struct sched *s, const char *id, const char *run, struct sched_ending *out,
+                     struct err *err)
 {
     struct arena arena;
     struct slurm_job job;
@@ -286,7 +300,7 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
     double now = clock_wall_s();
     int rc;
     arena_init(&arena, 0);
-    if ((rc = job_ours(slurm_of(s), id, &arena, &job, err)) < 0)
+    if ((rc = job_of(slurm_of(s), id, run, &arena, &job, err)) < 0)
         goto out;
     if ((rc = end_find(slurm_of(s), &job, now, &why, err)) < 0)
         goto out;
@@ -301,6 +315,11 @@ static int ending(struct sched *s, const char *id, struct sched_ending *out, str
 out:
     arena_release(&arena);
     return rc;
+}
+
+static int ending(struct sched *s, const char *id, struct sched_ending *out, struct err *err)
+{
+    return ending_of(s, id, NULL, out, err);
 }
 
 static int signal_(struct sched *s, const char *id, int signo, enum sched_to to, struct err *err)
@@ -465,6 +484,7 @@ static const struct sched_ops slurm_ops = {
     .signal = signal_,
     .requeue = requeue,
     .ending = ending,
+    .ending_of = ending_of,
     .cancel = cancel,
     .note = slurm_note,
     .step_start = step_start,

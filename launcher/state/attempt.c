@@ -511,7 +511,7 @@ void attempt_before(const struct attempt *a, const struct run_state *s, struct s
         return;
     bool again = strcmp(last->job_id, a->self->id) == 0;
     out->other_job = !again;
-    if (!again && sched_ending(sched, last->job_id, &ending, NULL) == 0)
+    if (!again && sched_ending_of(sched, last->job_id, s->run, &ending, NULL) == 0)
         out->why = ending.why;
     if (!again && out->why == SCHED_END_UNKNOWN && last->job_over.at > 0) {
         out->why = end_parse(last->job_over.why);
