@@ -313,6 +313,7 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
                       struct str *script, struct pace_model *pace, struct err *err)
 {
     enum lead_rule rule = (enum lead_rule)opt_enum(v, "lead");
+    char id[ID_TEXT_BYTES];
     struct launch l;
     enum simd ignored; /* only the job's nodes know whether their processors have it */
     int rc;
@@ -335,6 +336,7 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
         return rc;
     launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
     l.save_s = pace->save_s;
+    l.has_job = home_name_find(env->home, run->name, id, NULL) == 0;
     return launch_check(&l, s, run, script, err);
 }
 

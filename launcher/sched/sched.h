@@ -142,6 +142,8 @@ struct sched_spec {
     int gpus_per_node;
     double time_limit_s;     /* of one execution; 0: none */
     bool requeue;            /* the scheduler may run it again */
+    bool has_job;            /* the run may have a job, which counts in limits on numbers of jobs:
+                              * a check does not refuse another for them */
     /* true: the job goes on when it loses a node other than its batch process's; false: it is ended
      * then. */
     bool outlives_nodes;

@@ -413,7 +413,8 @@ static const struct refusal {
 static const struct refusal *refusal_find(const char *said, const struct sched_spec *spec)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
-        if (strstr(said, refusals[i].words) && (refusals[i].of != OF_NODES || spec->exclude))
+        if (strstr(said, refusals[i].words) && (refusals[i].of != OF_NODES || spec->exclude) &&
+            (refusals[i].of != OF_LIMITS || !spec->has_job))
             return &refusals[i];
     return NULL;
 }

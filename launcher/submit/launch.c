@@ -188,6 +188,7 @@ static int spec_make(const struct launch *l, struct sched *s, const struct inten
     spec->argv = argv;
     spec->env = (const char *const *)env;
     spec->cwd = l->run_dir;
+    spec->has_job = l->has_job;
     spec->after = i->after_job[0] ? i->after_job : NULL;
     return 0;
 }

@@ -28,6 +28,7 @@ struct launch {
     /* the run was made by 'reel wrap': its trainer is not reel's, and reel did not submit its job
      * (launcher/wrap/wrap.h) */
     bool wrapped;
+    bool has_job; /* launch_check: the run exists, and may have a job */
 };
 
 /* Refuses a plan of another trainer's adapter, whose layout may mean other things. A plan of our
