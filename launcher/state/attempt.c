@@ -257,8 +257,11 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the previous attempt ---- */
 
+static const char forgotten[] = "its job ended, and the scheduler does not say any more why: "
+                                "counted as a crash";
+
 /* Returns why an attempt ended of which nobody heard a notice. A job that ended by itself, and lost
- * no node, lost its batch process. */
+ * no node, lost its batch process. Of one that lost no node and is forgotten no more is known. */
 static enum attempt_cause cause_unnoticed(int agent_signal, const struct attempt_ending *ending,
                                           char detail[STATE_TEXT_BYTES])
 {
@@ -268,6 +271,10 @@ static enum attempt_cause cause_unnoticed(int agent_signal, const struct attempt
     }
     if (ending->why == SCHED_END_NONE && ending->nodes_told) {
         snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed");
+        return CAUSE_CRASH;
+    }
+    if (ending->why == SCHED_END_UNKNOWN && ending->other_job && ending->nodes_told) {
+        snprintf(detail, STATE_TEXT_BYTES, "%s", forgotten);
         return CAUSE_CRASH;
     }
     snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
@@ -309,8 +316,7 @@ static enum attempt_cause cause_of_silent(const struct run_attempt *last, int ag
     }
     if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_UNKNOWN &&
         ending->other_job && !last->agent_told && !agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "its job ended, and the scheduler does not say any more "
-                                           "why: counted as a crash");
+        snprintf(detail, STATE_TEXT_BYTES, "%s", forgotten);
         return CAUSE_CRASH;
     }
     if (last->signal_at > 0) {

@@ -379,7 +379,7 @@ static void stopped_silently(void **state)
 }
 
 /* Nobody heard a notice: a job that the scheduler did not end, and that lost no node, lost its batch
- * process. */
+ * process; one that it has forgotten, and that lost no node, crashed. */
 static void ended_by_itself(void **state)
 {
     static const struct {
@@ -388,7 +388,9 @@ static void ended_by_itself(void **state)
     } table[] = {{{.why = SCHED_END_NONE, .nodes_told = true}, CAUSE_CRASH},
                  {{.why = SCHED_END_NONE, .nodes_told = true, .node_lost = "n1"}, CAUSE_NODE_FAIL},
                  {{.why = SCHED_END_NONE}, CAUSE_NODE_FAIL},
-                 {{.why = SCHED_END_UNKNOWN, .nodes_told = true}, CAUSE_NODE_FAIL}};
+                 {{.why = SCHED_END_UNKNOWN, .nodes_told = true}, CAUSE_NODE_FAIL},
+                 {{.why = SCHED_END_UNKNOWN, .other_job = true}, CAUSE_NODE_FAIL},
+                 {{.why = SCHED_END_UNKNOWN, .other_job = true, .nodes_told = true}, CAUSE_CRASH}};
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct attempt a;
         scratch_teardown(state);
