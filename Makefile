@@ -595,7 +595,6 @@ tests: $(TESTS_BIN) ## build the programs and the unit tests
 tests-here:
 	@contrib/deps check
 	@contrib/slurm-cluster unpack
-	@contrib/slurm-cluster unpack --accounts || true # without them that test is skipped
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 
 check: tests-here ## install what the tests need, build, run every ordinary test and the lint

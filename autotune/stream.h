@@ -52,7 +52,7 @@ struct stream_found {
     /* The walk met refused[i] layouts that the adapter's rule i excludes, each counted for one
      * rule, and `able` layouts that break none. Grids that a rule excludes are met whole. */
     int64_t refused[ADAPTER_RULES], able;
-    /* Where no layout fits: the one that holds the fewest bytes, of those that the adapter's
+    /* If no layout fits, this is the one that holds the fewest bytes, of those that the adapter's
      * trainer can run. bytes 0: there is none, or beat_s is set. */
     struct stream_item nearest;
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "autotune/interval.h"
 #include "autotune/planner.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -157,7 +158,6 @@ static void memory_because(const struct explanation *x, const struct explained *
 /* Holds the constant of a term with its 90 % interval, which comes from the fit, or else from the
  * spread of its prior within the constant's bounds: no share is larger than 1. */
 struct term_constant { const char *name, *source; double value, lo, hi; };
-static const double nine_of_ten = 1.645;
 
 static struct term_constant constant_of(const struct explanation *x, int t)
 {
@@ -168,7 +168,7 @@ static struct term_constant constant_of(const struct explanation *x, int t)
     const struct constant *k = constants_best(&p->constants, (enum constant_id)id,
                                               &p->cluster.device, &p->stack);
     const struct constant_info *info = &constant_table[id];
-    double v = p->v[id], spread = exp(nine_of_ten * info->sd);
+    double v = p->v[id], spread = exp(INTERVAL_SDS * info->sd);
     return k ? (struct term_constant){info->name, k->source, v, k->lo, k->hi}
              : (struct term_constant){info->name, "prior", v, fmax(v / spread, info->lo),
                                       fmin(v * spread, info->hi)};
