@@ -4,33 +4,11 @@
 #include <math.h>
 
 #include "autotune/fit.h"
-#include "autotune/host.h"
 #include "autotune/memory.h"
 #include "autotune/probe.h"
 #include "profiles/shard.h"
 #include "profiles/space.h"
-
-static const struct speed rates = {
-    .gemm = {5e10, 1e11}, .attention = {3e10, 1e11}, .attention_backward = 2, .copy_bytes = 1e10,
-    .input_s = {1e-9, 2e-9, 3e-9, 4e-9}, .update_bytes = 1e10, .norm_bytes = 1e10,
-    .clear_bytes = 1e10, .move_bytes = 1e10, .rank_loss = 0.05,
-    .link = {1e-6, 1e9}, .link_shared = {1e-6, 1e9}, .step_s = 1e-3};
-
-static struct model tiny(void)
-{
-    struct model m;
-    struct err err;
-    assert_ok(model_load("dit-tiny", &m, &err), &err);
-    return m;
-}
-
-static struct layout layout_of(const char *text)
-{
-    struct layout l;
-    struct err err;
-    assert_ok(layout_parse(text, &l, &err), &err);
-    return l;
-}
+#include "tests/lib/test_host.h"
 
 /* less[i] needs fewer bytes than more[i]. */
 static void memory_orders(void **state)
@@ -44,13 +22,13 @@ static void memory_orders(void **state)
         {"dp=4,zero=1", "dp=2,zero=1"},
         {"dp=1", "dp=2"},
     };
-    struct model m = tiny();
+    struct model m = host_model();
     struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, true};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct memory_bytes a, b;
         struct err err;
-        struct layout less = layout_of(rows[i].less), more = layout_of(rows[i].more);
+        struct layout less = host_layout(rows[i].less), more = host_layout(rows[i].more);
         assert_ok(memory_predict(&spec, &less, &a, &err), &err);
         assert_ok(memory_predict(&spec, &more, &b, &err), &err);
         assert_true(a.total < b.total);
@@ -68,10 +46,10 @@ static void memory_orders(void **state)
  * need the working memory that zero 1 needs. */
 static void units_in_use_are_planned(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_BF16, false};
-    struct layout l[] = {layout_of("dp=2,zero=1"), layout_of("dp=2,zero=2"),
-                         layout_of("dp=2,zero=3")};
+    struct layout l[] = {host_layout("dp=2,zero=1"), host_layout("dp=2,zero=2"),
+                         host_layout("dp=2,zero=3")};
     struct memory_bytes b[3];
     struct param_list params;
     struct shards sh;
@@ -93,9 +71,9 @@ static void units_in_use_are_planned(void **state)
  * fullest stage counts. */
 static void pipelines_hold_more(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct held_spec spec = {&m, {1, 8, 8}, 8, DTYPE_F32, false};
-    struct layout l = layout_of("pp=2");
+    struct layout l = host_layout("pp=2");
     struct memory_bytes many, one;
     struct buffer_list stages[2];
     struct param_list params;
@@ -118,33 +96,13 @@ static void pipelines_hold_more(void **state)
     params_release(&params);
 }
 
-/* Opens a host for steps of eight samples. There is one at a time. */
-static struct host *host_of(const struct model *m)
-{
-    static struct host h;
-    const struct work_spec spec = {.model = m, .seq = {1, 8, 8}, .gbs = 8, .act = DTYPE_F32};
-    struct err err;
-    assert_ok(host_open(&h, &spec, &err), &err);
-    return &h;
-}
-
-static struct price_step step_of(struct host *h, const struct speed *r, int64_t cores,
-                                 const struct layout *l)
-{
-    struct price_step step;
-    struct err err;
-    assert_ok(host_set(h, r, cores, &err), &err);
-    assert_ok(host_price(h, l, &step, &err), &err);
-    return step;
-}
-
 /* Over every layout of a space: all terms are >= 0, and a better rate never costs time. */
 static void host_properties(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct space_spec in = {&m, {1, 8, 8}, 8, (const int64_t[]){1, 2, 4}, 3};
     struct host *h = host_of(&m);
-    struct speed wide = rates;
+    struct speed wide = host_rates;
     struct space s = {0};
     struct err err;
     (void)state;
@@ -156,8 +114,8 @@ static void host_properties(void **state)
         double sum = 0, scaled[PRICE_TERMS];
         struct fit fit;
         struct price_bill bill;
-        struct price_step step = step_of(h, &rates, 2, &s.items[i]), bound,
-                          better = step_of(h, &wide, 2, &s.items[i]);
+        struct price_step step = host_step(h, &host_rates, 2, &s.items[i]), bound,
+                          better = host_step(h, &wide, 2, &s.items[i]);
         price_step(&h->price, &s.items[i], &bound);
         assert_true(bound.seconds <= better.seconds * (1 + 1e-12));
         fit_init(&fit);
@@ -170,17 +128,9 @@ static void host_properties(void **state)
         assert_true(fabs(fit_step(&fit, &bill, scaled, NULL) / sum - 1) < 1e-12);
     }
     space_release(&s);
-    struct speed broken = rates;
+    struct speed broken = host_rates;
     broken.gemm.flops_s = NAN;
     assert_fails(host_set(h, &broken, 2, &err), ERR_INPUT, &err, "gemm_flops is nan");
-}
-
-static void terms_of(struct host *h, const struct speed *r, int64_t cores, const char *layout,
-                     double terms[PRICE_TERMS])
-{
-    struct layout l = layout_of(layout);
-    struct price_step step = step_of(h, r, cores, &l);
-    memcpy(terms, step.term, sizeof step.term);
 }
 
 /* Two replicas send each gradient once, as sum and as summed: 2 (n - 1) / n of P elements of four
@@ -188,7 +138,7 @@ static void terms_of(struct host *h, const struct speed *r, int64_t cores, const
  * before and after the sum. */
 static void state_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
     struct param_list params;
     struct err err;
@@ -196,15 +146,15 @@ static void state_by_hand(void **state)
     (void)state;
     assert_ok(params_build(&m, &params, &err), &err);
     double P = (double)params.total, units = (double)m.layers + 3, plain;
-    terms_of(h, &rates, 2, "dp=2", t);
+    host_terms(h, &host_rates, 2, "dp=2", t);
     assert_close(t[PRICE_REDUCE], P * 4 / 1e9 + 2 * units * 1e-6, 1e-9, "reduce");
     assert_close(t[PRICE_OPTIMIZER], P * (28 + 4) / 1e10, 1e-9, "optimizer");
     assert_true(t[PRICE_GATHER] == 0);
     plain = t[PRICE_ELEMENTWISE];
-    terms_of(h, &rates, 2, "dp=2,zero=1", t);
+    host_terms(h, &host_rates, 2, "dp=2,zero=1", t);
     assert_close(t[PRICE_OPTIMIZER], P * (14 + 4) / 1e10, 1e-9, "half of it");
     /* gradients are scattered in each of four micro-batches: half of P goes */
-    terms_of(h, &rates, 2, "dp=2,zero=2", t);
+    host_terms(h, &host_rates, 2, "dp=2,zero=2", t);
     assert_close(t[PRICE_REDUCE], 4 * (P * 2 / 1e9 + units * 1e-6), 1e-9, "scatter");
     assert_close(t[PRICE_GATHER], P * 2 / 1e9 + units * 1e-6, 1e-9, "the weights after the update");
     /* weights are gathered before forward, but for the conditioning's, with which the backward
@@ -218,7 +168,7 @@ static void state_by_hand(void **state)
     }
     layer -= (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels);
     layer /= (double)m.layers;
-    terms_of(h, &rates, 2, "dp=2,zero=3", t);
+    host_terms(h, &host_rates, 2, "dp=2,zero=3", t);
     double first = (double)m.hidden * (double)(model_patch_cells(&m) * m.latent_channels),
            numbers = cond + 4 * (first + (double)m.layers * layer + head) +
                      4 * ((double)(m.layers - 1) * layer + cond);
@@ -226,9 +176,10 @@ static void state_by_hand(void **state)
                  numbers * 2 / 1e9 + (4 * (2 * (double)m.layers + 2) + 1) * 1e-6, 1e-9, "gather");
     /* the first of four micro-batches is stored, and the others are added */
     assert_close(t[PRICE_ELEMENTWISE] - plain, P * 4 * (4 * 2.5 - 0.5) / 1e10, 1e-9, "pieces");
-    struct speed updates = rates; /* whole arrays go at the update's rate, not at the operations' */
+    /* whole arrays go at the update's rate, not at the operations' */
+    struct speed updates = host_rates;
     updates.update_bytes = 2e10, updates.clear_bytes = 5e9; /* and what is cleared at its own */
-    terms_of(h, &updates, 2, "dp=2,zero=3", t);
+    host_terms(h, &updates, 2, "dp=2,zero=3", t);
     assert_close(t[PRICE_ELEMENTWISE] - plain, P * 4 * (4 / 5e9 + (4 * 1.5 - 0.5) / 2e10), 1e-9,
                  "faster");
     params_release(&params);
@@ -238,14 +189,14 @@ static void state_by_hand(void **state)
  * packs them, adds up their gradients and converts these. */
 static void copies_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
-    struct speed faster = rates;
+    struct speed faster = host_rates;
     double a[PRICE_TERMS], b[PRICE_TERMS], kv = 32 * 2 * 192; /* of 64 tokens on two ranks */
     (void)state;
     faster.move_bytes = 2e10;
-    terms_of(h, &rates, 2, "cp=2", a);
-    terms_of(h, &faster, 2, "cp=2", b);
+    host_terms(h, &host_rates, 2, "cp=2", a);
+    host_terms(h, &faster, 2, "cp=2", b);
     double bytes = h->work.micro_batches * 4 * (2 * 4 + 2 * 4 + 3 * 4 + 2 * 4) * kv;
     assert_close(a[PRICE_ELEMENTWISE] - b[PRICE_ELEMENTWISE], bytes / 1e10 - bytes / 2e10, 1e-9,
                  "copies");
@@ -254,11 +205,11 @@ static void copies_by_hand(void **state)
 /* Returns the seconds of attention in bf16 or f32, where only FLOPs take time. */
 static double attention_s(struct host *h, enum dtype act, const char *layout)
 {
-    struct speed by_flops = rates;
+    struct speed by_flops = host_rates;
     double s[PRICE_TERMS];
     by_flops.attention.bytes_s = 1e20;
     h->spec.act = act;
-    terms_of(h, &by_flops, 2, layout, s);
+    host_terms(h, &by_flops, 2, layout, s);
     return s[PRICE_ATTENTION];
 }
 
@@ -267,7 +218,7 @@ static double attention_s(struct host *h, enum dtype act, const char *layout)
  * attention has no ring. */
 static void ring_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
     double whole = attention_s(h, DTYPE_F32, "cp=1"), ring = attention_s(h, DTYPE_F32, "cp=2");
     (void)state;
@@ -282,17 +233,17 @@ static void ring_by_hand(void **state)
  * last repeats it. */
 static void recomputed_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
     double full[PRICE_TERMS], plain[PRICE_TERMS], forward;
     (void)state;
-    terms_of(h, &rates, 8, "mbs=2", plain);
-    terms_of(h, &rates, 8, "mbs=2,recompute=full", full);
+    host_terms(h, &host_rates, 8, "mbs=2", plain);
+    host_terms(h, &host_rates, 8, "mbs=2,recompute=full", full);
     const struct price_part *layer = &h->price.parts[WORK_LAYER_FULL];
     forward = layer->gemm + layer->attention + layer->elementwise;
     assert_true(plain[PRICE_RECOMPUTE] == 0 && plain[PRICE_GEMM] == full[PRICE_GEMM]);
     assert_close(full[PRICE_RECOMPUTE], 4 * (double)(m.layers - 1) * forward, 1e-9, "all but one");
-    terms_of(h, &rates, 8, "mbs=2,recompute=selective", full);
+    host_terms(h, &host_rates, 8, "mbs=2,recompute=selective", full);
     assert_true(full[PRICE_RECOMPUTE] > 0 &&
                 full[PRICE_RECOMPUTE] < 4 * (double)(m.layers - 1) * forward);
 }
@@ -301,14 +252,14 @@ static void recomputed_by_hand(void **state)
  * conditioning's gradients. */
 static void partial_sums_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
     double t[PRICE_TERMS];
     (void)state;
-    terms_of(h, &rates, 8, "tp=2", t);
+    host_terms(h, &host_rates, 8, "tp=2", t);
     assert_close(t[PRICE_REDUCE],
                  (double)m.layers * h->weights.whole[UNIT_LAYER] * 4 / 1e9 + 2e-6, 1e-9, "of tp");
-    terms_of(h, &rates, 8, "pp=2", t);
+    host_terms(h, &host_rates, 8, "pp=2", t);
     assert_close(t[PRICE_REDUCE], h->work.unit_elements[UNIT_EACH] * 4 / 1e9 + 2e-6, 1e-9,
                  "of stages");
 }
@@ -317,22 +268,22 @@ static void partial_sums_by_hand(void **state)
  * way. A stage that waits slows nobody. */
 static void others_slow_classes(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
-    struct layout l = layout_of("dp=2,recompute=full");
-    struct speed lossy = rates;
+    struct layout l = host_layout("dp=2,recompute=full");
+    struct speed lossy = host_rates;
     double class_s[PRICE_TERMS], busy = 0;
     (void)state;
     lossy.loss = (struct speed_loss){0.05, 0.1, 0.15, 0.3, 0.2};
-    struct price_step step = step_of(h, &lossy, 2, &l);
+    struct price_step step = host_step(h, &lossy, 2, &l);
     host_classes(h, &l, &step, class_s);
     assert_true(step.class_s[PRICE_GEMM] > step.term[PRICE_GEMM]); /* some is recomputed */
     assert_close(class_s[PRICE_GEMM], 1.05 * step.class_s[PRICE_GEMM], 1e-9, "products");
     assert_close(class_s[PRICE_INPUTS], 1.3 * step.term[PRICE_INPUTS], 1e-9, "inputs");
     assert_close(class_s[PRICE_OPTIMIZER], 1.2 * step.term[PRICE_OPTIMIZER], 1e-9, "update");
     assert_true(class_s[PRICE_REDUCE] == 0);
-    l = layout_of("pp=2");
-    step = step_of(h, &lossy, 2, &l);
+    l = host_layout("pp=2");
+    step = host_step(h, &lossy, 2, &l);
     host_classes(h, &l, &step, class_s);
     for (int t = PRICE_GEMM; t <= PRICE_PP; t++)
         busy += step.term[t];
@@ -346,11 +297,11 @@ static void others_slow_classes(void **state)
  * compared. Each class is that of the stage where it is longest. */
 static void classes_of_longest_stage(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     m.layers = 3;
     struct host *h = host_of(&m);
-    struct layout l = layout_of("pp=2");
-    struct price_step step = step_of(h, &rates, 2, &l);
+    struct layout l = host_layout("pp=2");
+    struct price_step step = host_step(h, &host_rates, 2, &l);
     const struct price_part *q = h->price.parts;
     double each[2], layer, n = h->work.micro_batches;
     (void)state;
@@ -367,21 +318,21 @@ static void classes_of_longest_stage(void **state)
  * to others. */
 static void cores_are_shared(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
-    struct speed alone = rates;
+    struct speed alone = host_rates;
     double a[PRICE_TERMS], b[PRICE_TERMS], compute = 0;
     (void)state;
     alone.rank_loss = 0;
-    terms_of(h, &alone, 2, "dp=4", a);
-    terms_of(h, &alone, 4, "dp=4", b);
+    host_terms(h, &alone, 2, "dp=4", a);
+    host_terms(h, &alone, 4, "dp=4", b);
     for (int t = PRICE_GEMM; t <= PRICE_INPUTS; t++)
         compute += a[t];
     assert_true(b[PRICE_CONTENTION] == 0);
     assert_close(a[PRICE_CONTENTION], compute + a[PRICE_OPTIMIZER], 1e-9, "twice as long");
     /* one micro-batch goes through four stages one after the other: a core is enough */
     h->spec.gbs = 1;
-    terms_of(h, &alone, 2, "pp=4", a);
+    host_terms(h, &alone, 2, "pp=4", a);
     double update = fmax(0, a[PRICE_CONTENTION]);
     assert_true(a[PRICE_BUBBLE] > 2.5 * (a[PRICE_GEMM] + a[PRICE_ATTENTION]));
     assert_true(update <= a[PRICE_OPTIMIZER]);
@@ -391,18 +342,18 @@ static void cores_are_shared(void **state)
  * theirs. */
 static void links_move_their_terms(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
-    struct speed slow = rates;
+    struct speed slow = host_rates;
     double a[PRICE_TERMS], b[PRICE_TERMS];
     (void)state;
     slow.link.bytes_s /= 2;
-    terms_of(h, &rates, 2, "tp=3,dp=2,zero=2", a);
-    terms_of(h, &slow, 2, "tp=3,dp=2,zero=2", b);
+    host_terms(h, &host_rates, 2, "tp=3,dp=2,zero=2", a);
+    host_terms(h, &slow, 2, "tp=3,dp=2,zero=2", b);
     for (int t = 0; t < PRICE_TERMS; t++)
         assert_true(a[t] == b[t]); /* six ranks on two cores */
-    terms_of(h, &rates, 6, "tp=3,dp=2,zero=2", a);
-    terms_of(h, &slow, 6, "tp=3,dp=2,zero=2", b);
+    host_terms(h, &host_rates, 6, "tp=3,dp=2,zero=2", a);
+    host_terms(h, &slow, 6, "tp=3,dp=2,zero=2", b);
     for (int t = 0; t < PRICE_TERMS; t++)
         assert_true(t == PRICE_TP || t == PRICE_GATHER || t == PRICE_REDUCE ? b[t] > a[t]
                                                                           : b[t] == a[t]);
@@ -412,20 +363,20 @@ static void links_move_their_terms(void **state)
  * with as much beside the layers, as long as the other's micro-batch. */
 static void bubble_by_hand(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
-    struct speed r = rates;
+    struct speed r = host_rates;
     double one[PRICE_TERMS], many[PRICE_TERMS];
     (void)state;
     r.step_s = 0;
     h->spec.gbs = 2;
-    terms_of(h, &r, 8, "pp=2", one);
+    host_terms(h, &r, 8, "pp=2", one);
     h->spec.gbs = 16;
-    terms_of(h, &r, 8, "pp=2", many);
+    host_terms(h, &r, 8, "pp=2", many);
     assert_true(one[PRICE_BUBBLE] > 0);
     assert_close(many[PRICE_BUBBLE], one[PRICE_BUBBLE], 1e-9, "it does not grow with the batch");
     assert_close(many[PRICE_GEMM], 8 * one[PRICE_GEMM], 1e-9, "work does");
-    terms_of(h, &r, 8, "pp=2,vpp=2", one);
+    host_terms(h, &r, 8, "pp=2,vpp=2", one);
     assert_true(one[PRICE_BUBBLE] < 0.7 * many[PRICE_BUBBLE]);
     assert_true(one[PRICE_PP] > 1.4 * many[PRICE_PP]);
 }
@@ -434,22 +385,22 @@ static void bubble_by_hand(void **state)
  * is kept. */
 static void probe_is_fitted(void **state)
 {
-    struct model m = tiny();
+    struct model m = host_model();
     struct host *h = host_of(&m);
     struct probe probe = {.ranks = 1, .fma_flops = 1e11, .n_views = 3, .update_elements = 1e6,
                           .update_s = 28e6 / 1e10, .norm_s = 4e6 / 2e10, .clear_s = 4e6 / 5e9,
                           .move_s = 8e6 / 1e10};
     struct device device;
-    struct speed found, made = rates;
+    struct speed found, made = host_rates;
     (void)state;
     made.attention.bytes_s = 1e20;
     for (int i = 0; i < 3; i++) {
         struct probe_view *v = &probe.view[i];
         struct model one = m;
-        struct layout l = layout_of("");
+        struct layout l = host_layout("");
         one.layers = 1, l.mbs = 1 << i;
         h->spec.model = &one, h->spec.gbs = l.mbs;
-        struct price_step step = step_of(h, &made, 2, &l);
+        struct price_step step = host_step(h, &made, 2, &l);
         const double *t = step.term;
         *v = (struct probe_view){h->spec.seq, l.mbs, t[PRICE_GEMM],
                                  {t[PRICE_ATTENTION] / 3, t[PRICE_ATTENTION] * 2 / 3},

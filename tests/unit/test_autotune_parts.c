@@ -1,0 +1,124 @@
+/* Prices of parts and of classes, computed by hand: sides that no unit divides, rates that fall with
+ * the working set, updates that slow each other, arrays of the state beside operations. */
+#include "tests/lib/test_profiles.h"
+
+#include <math.h>
+
+#include "tests/lib/test_host.h"
+
+/* Prices one product of a GPU that does 1e14 FLOP/s at any size, and is twice as slow for a side
+ * that 64 does not divide, and twice again for one that 8 does not. */
+static double product_s(double m, double n, double k)
+{
+    const struct model model = host_model();
+    const struct cluster cluster = {
+        .nodes = 1, .domain_nodes = 1, .node = {.devices = 1, .link_bytes_per_s = 1},
+        .device = {.peak_flops[DTYPE_BF16] = 1e14, .memory_bytes_per_s = 1e20}};
+    const double v[CONSTANTS] = {[CONSTANT_GEMM_SHARE] = 1, [CONSTANT_COMPUTE] = 1,
+                                 [CONSTANT_COPY_SHARE] = 1, [CONSTANT_RAGGED] = 0.5};
+    static struct work w;
+    static struct price p;
+    struct price_machine machine;
+    struct price_routes routes = {0};
+    struct stack stack = {0};
+    w = (struct work){.grid = layout_default(), .model = &model, .stack = &stack};
+    w.parts[WORK_LAYER_FORWARD].gemms[0] = (struct work_gemm){m, n, k, 1};
+    w.parts[WORK_LAYER_FORWARD].n_gemms = 1;
+    price_machine(&cluster, v, DTYPE_BF16, false, &machine);
+    price_terms(&machine, &w, (struct price_ids){WORK_LAYER_FORWARD, WORK_LAYER_FORWARD + 1},
+                &routes, &p);
+    return p.parts[WORK_LAYER_FORWARD].gemm;
+}
+
+/* Of two ragged sides the slower one tells; the rows of the result do not count. */
+static void slower_side(void **state)
+{
+    static const struct { double m, n, k, factor; } cases[] = {
+        {4096, 128, 256, 1}, {4099, 128, 256, 1}, {4096, 72, 256, 2}, {4096, 128, 72, 2},
+        {4096, 72, 72, 2},   {4096, 72, 100, 4},  {4096, 100, 72, 4}, {4096, 100, 100, 4}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        double flops = 2 * cases[i].m * cases[i].n * cases[i].k;
+        assert_close(product_s(cases[i].m, cases[i].n, cases[i].k),
+                     cases[i].factor * flops / 1e14, 1e-12, "a product");
+    }
+}
+
+/* A working set of four samples, 256 tokens, no longer fits a cache, and all of its classes take 1.3
+ * times as long for a number: then two samples are cheaper each than four, which at even rates read
+ * the weights half as often and are cheaper. A micro-batch beyond the table is as slow as its last. */
+static void rates_fall_with_working_set(void **state)
+{
+    static const enum price_term classes[] = {PRICE_GEMM, PRICE_ATTENTION, PRICE_ELEMENTWISE};
+    struct model m = host_model();
+    struct host *h = host_of(&m);
+    struct speed even = host_rates, falls = host_rates;
+    double at_even[3][PRICE_TERMS], at_falling[3][PRICE_TERMS], even_s[3] = {0},
+        falling_s[3] = {0};
+    (void)state;
+    even.n_points = falls.n_points = 3;
+    for (int i = 0; i < 3; i++) {
+        even.points[i] = falls.points[i] = (struct speed_point){64 << i, 1, 1, 1};
+        falls.points[i].gemm = falls.points[i].attention = falls.points[i].elementwise =
+            i < 2 ? 1 : 1.3;
+    }
+    for (int i = 0; i < 3; i++) {
+        static const char *const sizes[] = {"mbs=2", "mbs=4", "mbs=8"};
+        host_terms(h, &even, 1, sizes[i], at_even[i]);
+        host_terms(h, &falls, 1, sizes[i], at_falling[i]);
+        for (int t = 0; t < PRICE_TERMS; t++)
+            even_s[i] += at_even[i][t], falling_s[i] += at_falling[i][t];
+    }
+    assert_true(even_s[1] < even_s[0] && even_s[2] < even_s[1]);
+    assert_true(falling_s[0] < falling_s[1]);
+    assert_true(falling_s[0] == even_s[0]);
+    for (size_t c = 0; c < ARRAY_LEN(classes); c++)
+        for (int i = 1; i < 3; i++)
+            assert_close(at_falling[i][classes[c]], 1.3 * at_even[i][classes[c]], 1e-9, "a class");
+}
+
+/* Updates of ranks that have a core each slow each other by a share of their own for each further
+ * core, whatever computation loses. */
+static void updates_slow_each_other(void **state)
+{
+    struct model m = host_model();
+    struct host *h = host_of(&m);
+    struct speed lossy = host_rates;
+    double t[PRICE_TERMS];
+    (void)state;
+    lossy.rank_loss = 0, lossy.loss.update = 0.2;
+    host_terms(h, &lossy, 8, "", t);
+    assert_true(t[PRICE_CONTENTION] == 0);
+    host_terms(h, &lossy, 8, "dp=2", t);
+    assert_close(t[PRICE_CONTENTION], 0.2 * t[PRICE_OPTIMIZER], 1e-9, "of two");
+    host_terms(h, &lossy, 8, "dp=4", t);
+    assert_close(t[PRICE_CONTENTION], 0.6 * t[PRICE_OPTIMIZER], 1e-9, "of four");
+    lossy.rank_loss = 0.1;
+    host_terms(h, &lossy, 8, "dp=2", t);
+    double computes = t[PRICE_GEMM] + t[PRICE_ATTENTION] + t[PRICE_ELEMENTWISE] + t[PRICE_INPUTS];
+    assert_close(t[PRICE_CONTENTION], 0.2 * t[PRICE_OPTIMIZER] + 0.1 * computes, 1e-9, "of both");
+}
+
+/* A trial measures as elementwise what its operations move and what clears and adds up gradients:
+ * where nothing is recomputed, on one stage, the class is the term. */
+static void class_has_its_pieces(void **state)
+{
+    struct model m = host_model();
+    struct host *h = host_of(&m);
+    struct layout plain = host_layout("dp=2"), sharded = host_layout("dp=2,zero=3");
+    struct price_step a = host_step(h, &host_rates, 2, &plain),
+                      b = host_step(h, &host_rates, 2, &sharded);
+    double pieces = b.term[PRICE_ELEMENTWISE] - a.term[PRICE_ELEMENTWISE];
+    (void)state;
+    assert_true(pieces > 0.05 * a.term[PRICE_ELEMENTWISE]);
+    assert_close(a.class_s[PRICE_ELEMENTWISE], a.term[PRICE_ELEMENTWISE], 1e-12, "plain");
+    assert_close(b.class_s[PRICE_ELEMENTWISE], b.term[PRICE_ELEMENTWISE], 1e-12, "sharded");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slower_side), cmocka_unit_test(rates_fall_with_working_set),
+        cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
