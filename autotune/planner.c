@@ -443,11 +443,13 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
                     struct err *err)
 {
     struct work *w = malloc(sizeof *w);
+    struct price price;
     int rc = w ? check_and_predict(p, l, w, &out->planned, err)
                : err_set(err, ERR_NOMEM, "out of memory for a plan");
     if (rc == 0) {
         interval_set(p, w, &out->planned);
-        price_work(w, l, out->planned.step.stage, out->work);
+        price_parts(&p->machine, w, &price);
+        price_work(&price, l, &out->planned.step, out->work);
         rc = constants_find(p, w, l, &out->planned.step, out->constant, err);
     }
     free(w);

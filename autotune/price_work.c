@@ -5,7 +5,7 @@
 
 const char *const price_work_units[PRICE_TERMS] = {
     "FLOP", "FLOP", "B", "numbers", "FLOP", "operations", "B", "B", "B", "stages", "B", "B", "B",
-    "ranks", "ranks", "steps"};
+    "s", "s", "steps"};
 
 static double attention_flops(const struct work_part *p)
 {
@@ -71,6 +71,16 @@ static double state_bytes(const struct work_state *s, enum work_state_id id, dou
     return (s->bytes[id] * elements - less) * (s->each[id] ? micro_batches : 1);
 }
 
+/* Returns the bytes of sums done once a step over groups other than the replicas. */
+static double once_bytes(const struct work *w, const struct layout *l, const struct work_stage *s)
+{
+    struct work_message once[WORK_ONCE];
+    double sum = 0;
+    for (int i = work_once(w, l, s, once) - 1; i >= 0; i--)
+        sum += once[i].count * once[i].bytes;
+    return sum;
+}
+
 /* Sets the bytes that sharding the state sends, and those of the update. Adds those that each
  * micro-batch moves to clear and add up gradients. */
 static void state_add(const struct work *w, const struct layout *l, const struct work_stage *s,
@@ -85,28 +95,45 @@ static void state_add(const struct work *w, const struct layout *l, const struct
                         state_bytes(&st, STATE_GATHER_BACKWARD, n, layers, m) +
                         state_bytes(&st, STATE_GATHER_STEP, n, layers, m);
     out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, layers, m) +
-                        state_bytes(&st, STATE_REPLICAS, n, layers, m);
+                        state_bytes(&st, STATE_REPLICAS, n, layers, m) + once_bytes(w, l, s);
     work_moved(w, l, s, &moved);
     out[PRICE_OPTIMIZER] = moved.norm + moved.update;
     out[PRICE_ELEMENTWISE] += m * (moved.cleared + moved.each) + moved.packed;
 }
 
-void price_work(const struct work *w, const struct layout *l, int64_t stage,
+/* Adds what a stage computes and sends once more. */
+static void again_add(const struct price *p, const struct work_stage *s, double out[PRICE_TERMS])
+{
+    for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
+        const struct work_part *part = &p->work->parts[i];
+        double again = p->work->micro_batches *
+                       fmax(0, (i == WORK_LAYER_FULL ? s->full : s->selective) - s->there);
+        out[PRICE_RECOMPUTE] += again * (gemm_flops(part) + attention_flops(part));
+        messages_add(part, again * p->machine->v[CONSTANT_AGAIN], out);
+    }
+}
+
+static double seconds_before(const struct price_step *step, int t)
+{
+    double sum = 0;
+    for (int i = 0; i < t; i++)
+        sum += step->term[i];
+    return sum;
+}
+
+void price_work(const struct price *p, const struct layout *l, const struct price_step *step,
                 double out[PRICE_TERMS])
 {
+    const struct work *w = p->work;
     struct work_stage s;
-    double m = w->micro_batches;
     memset(out, 0, PRICE_TERMS * sizeof *out);
-    work_stage(w, l, stage, &s);
+    work_stage(w, l, step->stage, &s);
     for (int i = 0; i < WORK_PARTS; i++)
-        part_add(&w->parts[i], m * part_count(&s, i), out);
-    for (int i = WORK_LAYER_SELECTIVE; i <= WORK_LAYER_FULL; i++) {
-        double again = m * fmax(0, (i == WORK_LAYER_FULL ? s.full : s.selective) - s.there);
-        out[PRICE_RECOMPUTE] += again * (gemm_flops(&w->parts[i]) + attention_flops(&w->parts[i]));
-        messages_add(&w->parts[i], again, out);
-    }
+        part_add(&w->parts[i], w->micro_batches * part_count(&s, i), out);
+    again_add(p, &s, out);
     state_add(w, l, &s, out);
     out[PRICE_BUBBLE] = (double)(l->pp - 1);
-    out[PRICE_CONTENTION] = out[PRICE_SPREAD] = (double)layout_world(l);
+    out[PRICE_CONTENTION] = seconds_before(step, PRICE_CONTENTION);
+    out[PRICE_SPREAD] = seconds_before(step, PRICE_SPREAD);
     out[PRICE_OVERHEAD] = 1;
 }

@@ -8,10 +8,13 @@
 #include "autotune/price.h"
 
 extern const char *const price_work_units[PRICE_TERMS];
-/* Sums what a rank of a stage does in a step, by term, in price_work_units: FLOPs, bytes read and
- * written, bytes that leave the rank, numbers of inputs, operations. For the bubble it writes the
- * number of other stages, for contention and spread that of all ranks, for overhead 1 step. */
-void price_work(const struct work *w, const struct layout *l, int64_t stage,
+/* Sums what a rank of the step's busiest stage does in a step, by term, in price_work_units: FLOPs,
+ * bytes read and written, bytes that leave the rank, numbers of inputs, operations. A message that
+ * is repeated counts as many bytes as it takes seconds: its own times CONSTANT_AGAIN, so that the
+ * rate stays that of the links. For the bubble it writes the number of other stages, for overhead 1
+ * step. Contention and spread are shares of other terms: their work is the seconds of all terms
+ * before them. */
+void price_work(const struct price *p, const struct layout *l, const struct price_step *step,
                 double out[PRICE_TERMS]);
 
 #endif

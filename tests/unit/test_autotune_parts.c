@@ -1,9 +1,11 @@
 /* Prices of parts and of classes, computed by hand: sides that no unit divides, rates that fall with
- * the working set, updates that slow each other, arrays of the state beside operations. */
+ * the working set, updates that slow each other, arrays of the state beside operations; and the work
+ * that stands behind each term. */
 #include "tests/lib/test_profiles.h"
 
 #include <math.h>
 
+#include "autotune/planner.h"
 #include "tests/lib/test_host.h"
 
 /* Prices one product of a GPU that does 1e14 FLOP/s at any size, and is twice as slow for a side
@@ -115,10 +117,92 @@ static void class_has_its_pieces(void **state)
     assert_close(b.class_s[PRICE_ELEMENTWISE], b.term[PRICE_ELEMENTWISE], 1e-12, "sharded");
 }
 
+/* Opens a plan of a model on GPUs of two nodes, by a stack. */
+static struct planner *planner_of(const char *model, const char *stack, int64_t gpus)
+{
+    const struct plan_ask ask = {.model = model, .cluster = "dgx-a100:2", .stack = stack,
+                                 .seq = {1, 64, 64}, .gbs = 64, .dtype = DTYPE_BF16, .fits = 0.5};
+    struct err err;
+    struct planner *p = planner_new(&ask, &err);
+    assert_ok(p ? 0 : err.code, &err);
+    assert_ok(planner_gpus(p, gpus, &err), &err);
+    return p;
+}
+
+static struct explained explained(const struct planner *p, const char *layout)
+{
+    struct layout l = host_layout(layout);
+    struct explained e;
+    struct err err;
+    assert_ok(planner_explain(p, &l, &e, &err), &err);
+    return e;
+}
+
+/* Messages without latency go at the rate of the links, whether forwards that are repeated take half
+ * as long or twice as long as the first: the rate is of the machine, and what is repeated is more
+ * work. */
+static void repeated_messages(void **state)
+{
+    struct planner *p = planner_of("llama-3-8b", "megatron", 16);
+    double link = p->cluster.node.link_bytes_per_s * p->v[CONSTANT_LINK_SHARE];
+    (void)state;
+    p->cluster.node.link_latency_s = 0, p->machine.v[CONSTANT_SUM_S] = 0;
+    for (double again = 0.5; again <= 2; again *= 2) {
+        p->machine.v[CONSTANT_AGAIN] = again;
+        struct explained e = explained(p, "tp=8,dp=2,recompute=full,sp=1");
+        double s = e.planned.step.term[PRICE_TP] + e.planned.step.hidden[PRICE_TP];
+        assert_close(e.work[PRICE_TP] / s, link, 1e-9, "a rate");
+    }
+    planner_free(p);
+}
+
+/* One replica reduces no gradients over others. What it sums once a step are those of the gains of q
+ * and k norms and the like, of which each of eight tensor-parallel ranks has a part: 7/8 of them go
+ * out twice, in f32. */
+static void sums_of_once(void **state)
+{
+    struct planner *p = planner_of("dit-7b", "reel", 8);
+    double link = p->cluster.node.link_bytes_per_s * p->v[CONSTANT_LINK_SHARE],
+           numbers = (double)p->model.layers * p->weights.whole[UNIT_LAYER];
+    (void)state;
+    p->cluster.node.link_latency_s = 0;
+    struct explained e = explained(p, "tp=8");
+    assert_close(e.work[PRICE_REDUCE], 2 * 7 / 8.0 * numbers * 4, 1e-12, "bytes");
+    assert_close(e.planned.step.term[PRICE_REDUCE], e.work[PRICE_REDUCE] / link, 1e-12, "seconds");
+    planner_free(p);
+}
+
+/* Whatever takes time has work behind it: no rate is 0. Contention and spread are shares of the
+ * seconds before them, of two nodes once the constant. */
+static void work_behind_terms(void **state)
+{
+    static const char *const stacks[] = {"megatron", "megatron-bridge", "reel", "scaling"},
+                      *const layouts[] = {"dp=16", "tp=4,dp=4", "tp=8,pp=2,dp=1",
+                                          "tp=8,pp=2,dp=1,recompute=full", "cp=4,dp=4,zero=1",
+                                          "dp=16,zero=3", "pp=4,dp=4,vpp=2,recompute=selective"};
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(stacks); k++) {
+        struct planner *p = planner_of("llama-3-8b", stacks[k], 16);
+        for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+            struct explained e = explained(p, layouts[i]);
+            const struct price_step *s = &e.planned.step;
+            for (int t = 0; t < PRICE_TERMS; t++)
+                if (s->term[t] + s->hidden[t] > 0 && !(e.work[t] > 0))
+                    fail_msg("%s, %s: %s takes %g s for no work", stacks[k], layouts[i],
+                             price_term_names[t], s->term[t]);
+            assert_close(s->term[PRICE_SPREAD],
+                         p->v[CONSTANT_SPREAD] * e.work[PRICE_SPREAD], 1e-9, "a share");
+        }
+        planner_free(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slower_side), cmocka_unit_test(rates_fall_with_working_set),
-        cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces)};
+        cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces),
+        cmocka_unit_test(repeated_messages), cmocka_unit_test(sums_of_once),
+        cmocka_unit_test(work_behind_terms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

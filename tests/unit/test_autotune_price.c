@@ -245,7 +245,7 @@ static void amounts(void **state)
     (void)state;
     fixture_open(&f, "megatron", "dgx-a100:1");
     struct price_step s = price(&f, "tp=2,pp=2,dp=2,zero=1");
-    price_work(&f.w, &l, s.stage, work);
+    price_work(&f.p, &l, &s, work);
     double layer = 6 * 2048.0 * (4 + 8) * 1024 * 1024, head = 6 * 2048.0 * 1024 * 32000, m = 32;
     assert_int_equal(s.stage, 1); /* it has the head */
     assert_close(work[PRICE_GEMM], m * (5 * layer + head) / 2, 1e-12, "FLOPs");
