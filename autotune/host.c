@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "autotune/price_work.h"
 #include "base/num.h"
 
 int host_open(struct host *h, const struct work_spec *spec, struct err *err)
@@ -40,6 +41,12 @@ static void machine_make(struct host *h, const struct speed_link *link, struct c
     out->rank_loss = h->speed.rank_loss, out->update_loss = h->speed.loss.update;
 }
 
+static void machines_make(struct host *h)
+{
+    machine_make(h, &h->speed.link, &h->cluster[0], &h->machine[0]);
+    machine_make(h, &h->speed.link_shared, &h->cluster[1], &h->machine[1]);
+}
+
 int host_set(struct host *h, const struct speed *speed, int64_t cores, struct err *err)
 {
     int rc = speed_check(speed, err);
@@ -47,8 +54,7 @@ int host_set(struct host *h, const struct speed *speed, int64_t cores, struct er
         return rc;
     h->speed = *speed;
     h->cores = (double)num_max_i64(1, cores);
-    machine_make(h, &speed->link, &h->cluster[0], &h->machine[0]);
-    machine_make(h, &speed->link_shared, &h->cluster[1], &h->machine[1]);
+    machines_make(h);
     return 0;
 }
 
@@ -64,6 +70,64 @@ int host_price(struct host *h, const struct layout *l, struct price_step *out, s
 {
     host_parts(h, l, &h->work, &h->price);
     return price_replay(&h->price, l, out, err);
+}
+
+double host_rate(const struct speed *s, const struct speed_info *info)
+{
+    double v;
+    memcpy(&v, (const char *)s + info->offset, sizeof v);
+    return v;
+}
+
+/* Prices a layout with one rate lowered by a hundredth. */
+static int lowered_price(struct host *h, const struct layout *l, const struct speed_info *info,
+                         struct price_step *out, struct err *err)
+{
+    const struct speed all = h->speed;
+    double v = 0.99 * host_rate(&all, info);
+    memcpy((char *)&h->speed + info->offset, &v, sizeof v);
+    machines_make(h);
+    int rc = host_price(h, l, out, err);
+    h->speed = all;
+    machines_make(h);
+    return rc;
+}
+
+/* Finds the rates that change the terms most, the first of those that change one alike. */
+static int rates_find(struct host *h, const struct layout *l, const struct price_step *now,
+                      const struct speed_info *rate[PRICE_TERMS], struct err *err)
+{
+    double most[PRICE_TERMS];
+    int rc;
+    for (int t = 0; t < PRICE_TERMS; t++)
+        most[t] = 1e-5, rate[t] = NULL;
+    for (const struct speed_info *i = speed_table; i->name; i++) {
+        struct price_step s;
+        if ((rc = lowered_price(h, l, i, &s, err)) < 0)
+            return rc;
+        for (int t = 0; t < PRICE_TERMS; t++) {
+            double by = fabs(s.term[t] / now->term[t] - 1);
+            if (t != PRICE_BUBBLE && by > 1.001 * most[t])
+                most[t] = by, rate[t] = i;
+        }
+    }
+    return 0;
+}
+
+int host_explain(struct host *h, const struct layout *l, struct host_explained *out,
+                 struct err *err)
+{
+    struct host_explained e;
+    struct price_step step;
+    int rc;
+    if ((rc = host_price(h, l, &step, err)) < 0)
+        return rc;
+    e.stage = step.stage;
+    price_work(&h->price, l, &step, e.work);
+    if ((rc = rates_find(h, l, &step, e.rate, err)) < 0)
+        return rc;
+    *out = e;
+    return 0;
 }
 
 /* Returns how many other cores compute, on average, while the busiest rank computes. Stages wait as

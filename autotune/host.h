@@ -38,6 +38,19 @@ void host_parts(const struct host *h, const struct layout *l, struct work *work,
                 struct price *price);
 /* Prices a layout by its schedule's replay. Returns ERR_NOMEM if memory runs out. */
 int host_price(struct host *h, const struct layout *l, struct price_step *out, struct err *err);
+/* Holds what the terms of a layout's price follow from: the work of a rank of the busiest stage, in
+ * price_work_units, and the rate of speed_table whose change by a hundredth changes the term most
+ * (NULL: none; the bubble follows other terms). */
+struct host_explained {
+    int64_t stage;
+    double work[PRICE_TERMS];
+    const struct speed_info *rate[PRICE_TERMS];
+};
+/* Returns ERR_NOMEM if memory runs out. */
+int host_explain(struct host *h, const struct layout *l, struct host_explained *out,
+                 struct err *err);
+/* Returns a rate of a table. */
+double host_rate(const struct speed *s, const struct speed_info *info);
 /* Writes, by term, the CPU seconds of gemm, attention, elementwise, inputs and optimizer in a
  * priced step, on the stage with the most work, and the optimizer's where the update takes longest;
  * 0 for other terms. They include recomputation, and what ranks lose because others compute at the

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autotune/memory.h"
 #include "base/num.h"
 
 struct host_space {
@@ -486,13 +485,17 @@ out:
 
 /* ---- one layout ---- */
 
+int host_space_memory(struct host_space *h, const struct layout *l, struct memory_bytes *out,
+                      struct err *err)
+{ return memory_predict_next(&h->held, l, &h->kept, out, err); }
+
 static int predict(void *target, const struct layout *l, struct target_item *out, struct err *err)
 {
     struct host_space *h = target;
     struct memory_bytes bytes;
     struct price_step step;
     int rc;
-    if ((rc = memory_predict_next(&h->held, l, &h->kept, &bytes, err)) < 0)
+    if ((rc = host_space_memory(h, l, &bytes, err)) < 0)
         return rc;
     if ((rc = host_price(&h->host, l, &step, err)) < 0)
         return rc;

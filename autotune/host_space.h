@@ -21,6 +21,7 @@
 #define AUTOTUNE_HOST_SPACE_H
 
 #include "autotune/host.h"
+#include "autotune/memory.h"
 #include "autotune/target.h"
 #include "profiles/run.h"
 
@@ -53,6 +54,9 @@ struct host *host_space_host(struct host_space *h);
  * Returns ERR_NO, and names the rule that excluded the most, if no layout can run. */
 int host_space_survey(const struct host_space *h, struct space *counts,
                       struct host_space_survey *out, struct err *err);
+/* Predicts the bytes of a layout's fullest rank, as the target does. */
+int host_space_memory(struct host_space *h, const struct layout *l, struct memory_bytes *out,
+                      struct err *err);
 struct target host_space_target(struct host_space *h);
 
 #endif

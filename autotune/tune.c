@@ -404,6 +404,49 @@ static void plan_of(const struct tune *t, int64_t i, struct plan *out)
     *out = p;
 }
 
+/* Adds the categories of a plan's bytes: those of the memory plan, and what trials held beside. */
+static void plan_hold(const struct memory_bytes *b, struct plan *p)
+{
+    const struct { const char *name; double bytes; } parts[] = {
+        {"weights", b->weights}, {"gradients", b->gradients}, {"optimizer", b->optimizer},
+        {"ema", b->ema}, {"activations", b->activations}, {"work", b->work}, {"comm", b->comm},
+        {"process", b->process}};
+    int64_t rest = p->predicted_bytes;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        struct plan_memory *m = &p->memory[p->n_memory++];
+        snprintf(m->name, sizeof m->name, "%s", parts[i].name);
+        rest -= m->bytes = llround(parts[i].bytes);
+    }
+    p->memory[p->n_memory] = (struct plan_memory){"unplanned", rest};
+    p->n_memory++;
+}
+
+/* Adds what the winner's price follows from on a probed machine, whose rates only this tuning
+ * knows. */
+static int plan_explain(struct tune *t, struct plan *p, struct err *err)
+{
+    struct host_explained e;
+    struct memory_bytes bytes;
+    int rc;
+    if (!t->host)
+        return 0;
+    struct host *host = host_space_host(t->host);
+    if ((rc = host_explain(host, &p->layout, &e, err)) < 0)
+        return rc;
+    if ((rc = host_space_memory(t->host, &p->layout, &bytes, err)) < 0)
+        return rc;
+    p->stage = e.stage;
+    for (int k = 0; k < PRICE_TERMS; k++) {
+        p->terms[k].work = e.work[k];
+        if (!e.rate[k])
+            continue;
+        snprintf(p->terms[k].rate, sizeof p->terms[k].rate, "%s", e.rate[k]->name);
+        p->terms[k].value = host_rate(&host->speed, e.rate[k]);
+    }
+    plan_hold(&bytes, p);
+    return 0;
+}
+
 /* Turns an item's plan into that of its trial, which may be smaller. */
 static void plan_trial(const struct tune *t, int64_t i, struct plan *p)
 {
@@ -598,5 +641,6 @@ int tune_search(struct tune *t, struct plan *winner, struct err *err)
         return err_set(err, ERR_NO, "no trial came to its end (%s): see the logs under %s/trials",
                        t->search.stop_reason, t->dir);
     plan_of(t, t->search.best, winner);
-    return 0;
+    winner->limit_bytes = (int64_t)search_limit(&t->search, t->search.best);
+    return plan_explain(t, winner, err);
 }

@@ -58,6 +58,10 @@ static const struct json_field top_fields[] = {
     {"terms", JSON_ANY, 0, .optional = true,
      .help = "array of at most 16: what the prediction is made of; their sum is "
              "predicted.step_s"},
+    {"stage", JSON_INT, AT(stage), .optional = true, .min = 0, .max = LIMIT_RANKS,
+     .help = "of a probed machine: the pipeline's busiest stage, which the terms are of"},
+    {"memory", JSON_ANY, 0, .optional = true,
+     .help = "of a probed machine: array of at most 16, what predicted.bytes are made of"},
     {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9,
      .help = "the winning trial's, s; 0: not measured"},
     {"scaled_dp", JSON_INT, AT(scaled_dp), .optional = true, .min = 0, .max = LIMIT_RANKS,
@@ -104,11 +108,24 @@ static int array_length(const struct json_doc *doc, const char *key, int max, st
     return n;
 }
 
-struct term_text { const char *name; double seconds; };
+struct term_text { const char *name, *rate; double seconds, work, value; };
 static const struct json_field term_fields[] = {
     {"name", JSON_TEXT, offsetof(struct term_text, name), .optional = false, .help = "of the term"},
     {"seconds", JSON_NUM, offsetof(struct term_text, seconds), .min = -1e9, .max = 1e9,
      .help = "what it adds to the prediction"},
+    {"work", JSON_NUM, offsetof(struct term_text, work), .optional = true, .min = 0, .max = 1e30,
+     .help = "of a probed machine: what a rank does in that time, as 'reel explain plan' shows it"},
+    {"rate", JSON_TEXT, offsetof(struct term_text, rate), .optional = true,
+     .help = "of a probed machine: the measured rate that tells the time"},
+    {"value", JSON_NUM, offsetof(struct term_text, value), .optional = true, .min = 0, .max = 1e30,
+     .help = "of that rate"},
+};
+struct memory_text { const char *name; int64_t bytes; };
+static const struct json_field memory_fields[] = {
+    {"name", JSON_TEXT, offsetof(struct memory_text, name), .optional = false,
+     .help = "of the category"},
+    {"bytes", JSON_INT, offsetof(struct memory_text, bytes), .min = -0x1p50, .max = 0x1p50,
+     .help = "of a rank; what trials held beside their plans may be less than 0"},
 };
 
 static int term_read(const struct json_doc *doc, int i, struct plan *p, struct err *err)
@@ -120,9 +137,12 @@ static int term_read(const struct json_doc *doc, int i, struct plan *p, struct e
     snprintf(path, sizeof path, "terms[%d]", i);
     if ((rc = json_read(doc, item, path, term_fields, ARRAY_LEN(term_fields), NULL, &t, err)) < 0)
         return rc;
-    p->terms[i].seconds = t.seconds;
-    return field_copy_text(p->terms[i].name, sizeof p->terms[i].name, t.name, doc, path, "name",
-                           err);
+    struct plan_term *to = &p->terms[i];
+    to->seconds = t.seconds, to->work = t.work, to->value = t.value;
+    if (t.rate && (rc = field_copy_text(to->rate, sizeof to->rate, t.rate, doc, path, "rate",
+                                        err)) < 0)
+        return rc;
+    return field_copy_text(to->name, sizeof to->name, t.name, doc, path, "name", err);
 }
 
 static int terms_read(const struct json_doc *doc, struct plan *p, struct err *err)
@@ -134,6 +154,28 @@ static int terms_read(const struct json_doc *doc, struct plan *p, struct err *er
         if ((rc = term_read(doc, i, p, err)) < 0)
             return rc;
     p->n_terms = n;
+    return 0;
+}
+
+static int memory_read(const struct json_doc *doc, struct plan *p, struct err *err)
+{
+    int rc, n = array_length(doc, "memory", PLAN_MEMORY, err);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++) {
+        const cJSON *item = cJSON_GetArrayItem(json_member(doc->root, "memory"), i);
+        struct memory_text t = {0};
+        char path[32];
+        snprintf(path, sizeof path, "memory[%d]", i);
+        if ((rc = json_read(doc, item, path, memory_fields, ARRAY_LEN(memory_fields), NULL, &t,
+                            err)) < 0)
+            return rc;
+        p->memory[i].bytes = t.bytes;
+        if ((rc = field_copy_text(p->memory[i].name, sizeof p->memory[i].name, t.name, doc, path,
+                                  "name", err)) < 0)
+            return rc;
+    }
+    p->n_memory = n;
     return 0;
 }
 
@@ -198,14 +240,27 @@ static int parts_read(const struct json_doc *doc, struct plan *p, struct err *er
         return rc;
     if ((rc = terms_read(doc, p, err)) < 0)
         return rc;
+    if ((rc = memory_read(doc, p, err)) < 0)
+        return rc;
     return evidence_read(doc, p, err);
+}
+
+static int memory_check(const struct plan *p, const char *where, struct err *err)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < p->n_memory; i++)
+        sum += p->memory[i].bytes;
+    return !p->n_memory || sum == p->predicted_bytes
+               ? 0 : err_set(err, ERR_INPUT, "%s: the bytes of memory add up to %lld, and "
+                             "predicted.bytes are %lld: they must be equal", where, (long long)sum,
+                             (long long)p->predicted_bytes);
 }
 
 static int plan_check(const struct plan *p, const char *where, struct err *err)
 {
     double sum = 0, scale = p->predicted_step_s;
     if (p->n_terms < 0 || p->n_terms > PLAN_TERMS || p->n_evidence < 0 ||
-        p->n_evidence > PLAN_EVIDENCE)
+        p->n_evidence > PLAN_EVIDENCE || p->n_memory < 0 || p->n_memory > PLAN_MEMORY)
         return err_set(err, ERR_INPUT,
                        "%s: %lld terms and %lld trials of evidence: give at most %d and %d", where,
                        (long long)p->n_terms, (long long)p->n_evidence, PLAN_TERMS, PLAN_EVIDENCE);
@@ -223,7 +278,7 @@ static int plan_check(const struct plan *p, const char *where, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: the layout's tp x cp x pp x dp is above %d ranks: give smaller ones",
                        where, LIMIT_RANKS);
-    return 0;
+    return memory_check(p, where, err);
 }
 
 static int plan_read(const struct json_doc *doc, struct plan *out, struct err *err)
@@ -275,6 +330,28 @@ static void terms_write(const struct plan *p, struct json_out *o)
         json_obj_begin(o, NULL);
         json_put_text(o, "name", p->terms[i].name);
         json_put_num(o, "seconds", p->terms[i].seconds);
+        if (p->terms[i].work > 0)
+            json_put_num(o, "work", p->terms[i].work);
+        if (*p->terms[i].rate) {
+            json_put_text(o, "rate", p->terms[i].rate);
+            json_put_num(o, "value", p->terms[i].value);
+        }
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+/* Writes what a prediction for a probed machine has besides its terms. */
+static void probed_write(const struct plan *p, struct json_out *o)
+{
+    if (p->n_memory == 0)
+        return;
+    json_put_int(o, "stage", p->stage);
+    json_arr_begin(o, "memory");
+    for (int64_t i = 0; i < p->n_memory; i++) {
+        json_obj_begin(o, NULL);
+        json_put_text(o, "name", p->memory[i].name);
+        json_put_int(o, "bytes", p->memory[i].bytes);
         json_obj_end(o);
     }
     json_arr_end(o);
@@ -294,6 +371,21 @@ static void planned_write(const struct plan *p, struct json_out *o)
     }
     if (*p->environment)
         json_put_text(o, "environment", p->environment);
+}
+
+/* Writes for which run the plan was predicted, where that is not the usual one. */
+static void settings_write(const struct plan *p, struct json_out *o)
+{
+    if (p->scaled_dp > 0)
+        json_put_int(o, "scaled_dp", p->scaled_dp);
+    if (p->encoder_bytes > 0)
+        json_put_int(o, "encoder_bytes", p->encoder_bytes);
+    if (p->ema)
+        json_put_bool(o, "ema", p->ema);
+    if (p->residual_wide)
+        json_put_bool(o, "residual_f32", p->residual_wide);
+    if (p->moments_bf16)
+        json_put_bool(o, "moments_bf16", p->moments_bf16);
 }
 
 void plan_write(const struct plan *p, struct json_out *o)
@@ -322,17 +414,9 @@ void plan_write(const struct plan *p, struct json_out *o)
     field_write_table(o, predicted_fields, ARRAY_LEN(predicted_fields) - !(p->limit_bytes > 0), p);
     json_obj_end(o);
     terms_write(p, o);
+    probed_write(p, o);
     json_put_num(o, "measured_step_s", p->measured_step_s);
-    if (p->scaled_dp > 0)
-        json_put_int(o, "scaled_dp", p->scaled_dp);
-    if (p->encoder_bytes > 0)
-        json_put_int(o, "encoder_bytes", p->encoder_bytes);
-    if (p->ema)
-        json_put_bool(o, "ema", p->ema);
-    if (p->residual_wide)
-        json_put_bool(o, "residual_f32", p->residual_wide);
-    if (p->moments_bf16)
-        json_put_bool(o, "moments_bf16", p->moments_bf16);
+    settings_write(p, o);
     json_arr_begin(o, "evidence");
     for (int64_t i = 0; i < p->n_evidence; i++)
         json_put_text(o, NULL, p->evidence[i]);
@@ -372,5 +456,6 @@ size_t plan_format(struct format_part *out)
     out[n++] = (struct format_part){"predicted", predicted_fields, ARRAY_LEN(predicted_fields),
                                     NULL};
     out[n++] = (struct format_part){"terms[]", term_fields, ARRAY_LEN(term_fields), NULL};
+    out[n++] = (struct format_part){"memory[]", memory_fields, ARRAY_LEN(memory_fields), NULL};
     return n;
 }

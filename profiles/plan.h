@@ -11,9 +11,13 @@
 #include "profiles/hw.h"
 #include "profiles/layout.h"
 
-enum { PLAN_TERMS = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048,
+enum { PLAN_TERMS = 16, PLAN_MEMORY = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048,
        PLAN_ENVIRONMENT_BYTES = 1024, PLAN_INPUT_BYTES = 512 };
-struct plan_term { char name[32]; double seconds; };
+/* Holds a term of the predicted step. Where a machine was probed, it also has the work of a rank,
+ * in the unit that `reel explain plan` names, and the measured rate that tells its time; else 0 and
+ * "". */
+struct plan_term { char name[32]; double seconds, work; char rate[32]; double value; };
+struct plan_memory { char name[32]; int64_t bytes; };
 struct plan {
     struct layout layout;
     char model[LIMIT_NAME_BYTES];
@@ -37,6 +41,10 @@ struct plan {
     int64_t scaled_dp;
     int64_t n_terms;
     struct plan_term terms[PLAN_TERMS]; /* add up to predicted_step_s */
+    /* where a machine was probed: the stage to which the terms belong, and what predicted_bytes are
+     * made of */
+    int64_t stage, n_memory;
+    struct plan_memory memory[PLAN_MEMORY];
     int64_t n_evidence;
     char evidence[PLAN_EVIDENCE][40];   /* trial ids */
     struct hash128 model_hash;          /* model_hash(); zero when the plan is written by hand */

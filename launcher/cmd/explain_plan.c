@@ -12,8 +12,11 @@
 #include "db/store.h"
 #include "launcher/cmd/explain_print.h"
 #include "profiles/catalog.h"
+#include "profiles/speed.h"
 
-/* Holds the plan to explain and, if there is one, the plan to compare it with. */
+/* Holds the plan to explain and, if there is one, the plan to compare it with. The planner is NULL
+ * for a plan of a machine that was probed: only the tuning knew its rates, so its prices are taken
+ * from the plan. */
 struct explanation {
     struct plan plan, against;
     struct planner *planner;
@@ -48,8 +51,9 @@ static int planner_of(const struct plan *plan, const char *path, struct planner 
                            .constants = *plan->constants ? plan->constants : NULL};
     if (!*plan->cluster || !*plan->stack)
         return err_set(err, ERR_INPUT,
-                       "%s: the plan names no cluster or no stack, so there is nothing to explain "
-                       "it by: give one that 'reel plan -o' wrote",
+                       "%s: the plan names no cluster or no stack, and has no work of a probed "
+                       "machine, so there is nothing to explain it by: give one that 'reel plan "
+                       "-o' or 'reel tune' wrote",
                        path);
     struct planner *p = planner_new(&ask, err);
     if (!p)
@@ -211,6 +215,78 @@ static int described_explain(struct explanation *x, const char *path, const char
     return 0;
 }
 
+/* ---- prices of a probed machine ---- */
+
+/* Tells whether the plan has the prices of a probed machine, with what they follow from. */
+static bool is_probed(const struct plan *p) { return !*p->cluster && p->n_memory > 0; }
+
+static struct explain_constant rate_of(const struct plan_term *term)
+{
+    const struct speed_info *i = speed_table;
+    while (i->name && strcmp(i->name, term->rate) != 0)
+        i++;
+    return *term->rate ? (struct explain_constant){term->rate, i->name ? i->source : "probe",
+                                                   term->value, NAN, NAN}
+                       : (struct explain_constant){NULL, "", NAN, NAN, NAN};
+}
+
+/* Takes a side from a plan. Terms that it does not know take no time. */
+static void plan_take(const struct plan *p, struct explain_side *out,
+                      struct explain_constant constant[PRICE_TERMS])
+{
+    *out = (struct explain_side){.layout = p->layout, .stage = p->stage,
+                                 .step_s = p->predicted_step_s, .lo_s = NAN, .hi_s = NAN,
+                                 .mfu = NAN, .p_fits = NAN, .bytes = (double)p->predicted_bytes,
+                                 .n_held = (int)p->n_memory};
+    for (int t = 0; t < PRICE_TERMS; t++)
+        constant[t] = (struct explain_constant){NULL, "", NAN, NAN, NAN};
+    for (int64_t i = 0; i < p->n_terms; i++)
+        for (int t = 0; t < PRICE_TERMS; t++) {
+            if (strcmp(p->terms[i].name, price_term_names[t]) != 0)
+                continue;
+            out->seconds[t] = p->terms[i].seconds, out->work[t] = p->terms[i].work;
+            constant[t] = rate_of(&p->terms[i]);
+        }
+    for (int64_t i = 0; i < p->n_memory; i++) {
+        out->held[i].name = p->memory[i].name;
+        out->held[i].bytes = (double)p->memory[i].bytes;
+    }
+}
+
+/* Checks that the other plan has a price of the same tuning's question: another machine, model or
+ * batch would tell nothing of the layout, and a layout alone has no price. */
+static int against_check(const struct plan *a, const struct plan *b, const char *text,
+                         struct err *err)
+{
+    bool same = strcmp(a->device, b->device) == 0 && strcmp(a->model, b->model) == 0 &&
+                a->model_hash.hi == b->model_hash.hi && a->model_hash.lo == b->model_hash.lo &&
+                memcmp(&a->seq, &b->seq, sizeof a->seq) == 0 && a->gbs == b->gbs &&
+                a->dtype == b->dtype;
+    if (is_probed(b) && same)
+        return 0;
+    return err_set(err, ERR_INPUT,
+                   "--against '%s': on a probed machine a layout has a price where 'reel tune' "
+                   "made one, of the same model, extent, batch and type: give the plan that 'reel "
+                   "tune --layout ... -o FILE' writes", text);
+}
+
+static int probed_explain(struct explanation *x, const char *against, struct err *err)
+{
+    struct explain_told *told = &x->told;
+    struct explain_constant ignored[PRICE_TERMS];
+    int rc;
+    told->model = x->plan.model, told->ranks = "rank", told->place = x->plan.device;
+    told->limit_bytes = (double)x->plan.limit_bytes;
+    told->constants = "the probe's, corrected by trials";
+    plan_take(&x->plan, &told->one, told->constant);
+    if (!against)
+        return 0;
+    if ((rc = against_check(&x->plan, &x->against, against, err)) < 0)
+        return rc;
+    plan_take(&x->against, &told->other, ignored);
+    return 0;
+}
+
 /* ---- what the trial measured ---- */
 
 static void measured_row(struct store_query *q, void *ctx)
@@ -252,7 +328,9 @@ static int explain(const struct cmd_env *env, struct explanation *x, const char 
     x->told.has_other = against != NULL;
     if ((rc = measured_read(env, x, err)) < 0)
         return rc;
-    if ((rc = described_explain(x, path, against, err)) < 0)
+    rc = is_probed(&x->plan) ? probed_explain(x, against, err)
+                             : described_explain(x, path, against, err);
+    if (rc < 0)
         return rc;
     (json ? explain_json : explain_text)(&x->told, &out);
     rc = cmd_print(&out, err);

@@ -187,22 +187,37 @@ static int take(const char *run_dir, int64_t steps, struct next *n, struct err *
     return 0;
 }
 
+/* Takes the change of the run that waits, if one does; then *revision is its number. */
+static int waiting_take(const char *run_dir, int64_t steps, struct next *n, int64_t *revision,
+                        struct err *err)
+{
+    int rc;
+    if ((rc = next_load(run_dir, n, err)) < 0 || !n->waits)
+        return rc;
+    if ((rc = take(run_dir, steps, n, err)) < 0)
+        return rc;
+    *revision = n->revision;
+    return 0;
+}
+
 int next_take(const char *run_dir, int64_t steps, int64_t *revision, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
-    struct next n = {0};
     struct lease *lock = NULL;
     *revision = 0;
     if (!file_exists(path_in(run_dir, "next.json", path)))
         return 0;
+    struct next *n = calloc(1, sizeof *n); /* with its run and plan it is too large for the stack */
+    if (!n)
+        return err_set(err, ERR_NOMEM, "out of memory for a change of the run");
     int rc = lease_take(path_in(run_dir, "claims/submit.lock", path), 30, &lock, err);
     if (rc < 0)
-        return rc;
-    if ((rc = next_load(run_dir, &n, err)) == 0 && n.waits &&
-        (rc = take(run_dir, steps, &n, err)) == 0)
-        *revision = n.revision;
-    next_release(&n);
+        goto out;
+    rc = waiting_take(run_dir, steps, n, revision, err);
+out:
+    next_release(n);
     lease_drop(lock);
+    free(n);
     return rc;
 }
 
