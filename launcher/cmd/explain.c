@@ -144,6 +144,17 @@ static void suspended_text(const struct run_attempt *a, struct str *out)
                  (long long)a->number, num_format_seconds(a->suspended_s, text, sizeof text));
 }
 
+/* Says how often the trainer went back without a new attempt. */
+static void back_text(const struct run_attempt *a, struct str *out)
+{
+    if (a->went_back)
+        str_addf(out,
+                 "  attempt %lld: its trainer went back by itself, %lld time%s, by %lld step%s in "
+                 "all\n",
+                 (long long)a->number, (long long)a->went_back, a->went_back == 1 ? "" : "s",
+                 (long long)a->back_steps, a->back_steps == 1 ? "" : "s");
+}
+
 /* Says that a notice came to an attempt that has not ended, and whether ranks were told. */
 static void notice_text(const struct run_attempt *a, struct str *out)
 {
@@ -207,6 +218,21 @@ static void suspended_json(const struct run_state *s, struct json_out *o)
         json_obj_begin(o, NULL);
         json_put_int(o, "attempt", a->number);
         json_put_num(o, "seconds", a->suspended_s);
+        json_obj_end(o);
+    }
+    json_arr_end(o);
+}
+
+static void back_json(const struct run_state *s, struct json_out *o)
+{
+    json_arr_begin(o, "went_back");
+    for (const struct run_attempt *a = s->attempts; a < s->attempts + s->n_attempts; a++) {
+        if (!a->went_back)
+            continue;
+        json_obj_begin(o, NULL);
+        json_put_int(o, "attempt", a->number);
+        json_put_int(o, "times", a->went_back);
+        json_put_int(o, "back_steps", a->back_steps);
         json_obj_end(o);
     }
     json_arr_end(o);
@@ -322,8 +348,8 @@ static void explain_text(const struct run_state *s, const struct run_budget *bud
             gap_text(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, out);
     for (int64_t i = 0; i < s->n_attempts; i++)
         damage_text(&s->attempts[i], out), space_text(&s->attempts[i], out),
-            suspended_text(&s->attempts[i], out), notice_text(&s->attempts[i], out),
-            vain_text(&s->attempts[i], out);
+            suspended_text(&s->attempts[i], out), back_text(&s->attempts[i], out),
+            notice_text(&s->attempts[i], out), vain_text(&s->attempts[i], out);
 }
 
 static void explain_json(const struct run_state *s, const char *word, const char *waits,
@@ -346,6 +372,7 @@ static void explain_json(const struct run_state *s, const char *word, const char
             gap_json(&s->attempts[i], i + 1 < s->n_attempts ? &s->attempts[i + 1] : NULL, o);
     json_arr_end(o);
     suspended_json(s, o);
+    back_json(s, o);
     vain_json(s, o);
     json_obj_end(o);
 }

@@ -79,6 +79,9 @@ static void remarks_text(const struct run_state *s, const char *why, bool mute, 
         str_addf(out, "  (no room on the disk: see reel explain)");
     if (last && last->cause == CAUSE_NONE && run_attempt_unheard(last))
         str_add(out, "  (told to stop, and no rank has a handler for that: see reel explain)");
+    if (last && last->went_back)
+        str_addf(out, "  (its trainer went back by itself, %lld time%s: see reel explain)",
+                 (long long)last->went_back, last->went_back == 1 ? "" : "s");
     if (s->claimed > known)
         str_addf(out, "  (attempt %lld has begun, and no log tells of it: this is what was before)",
                  (long long)s->claimed);
@@ -116,6 +119,8 @@ static void attempt_json(const struct run_attempt *a, struct json_out *o)
     json_put_num(o, "ended_at", a->ended_at);
     json_put_int(o, "first_step", a->first_step);
     json_put_int(o, "last_step", a->last_step);
+    json_put_int(o, "went_back", a->went_back);
+    json_put_int(o, "back_steps", a->back_steps);
     json_put_text(o, "detail", a->detail);
     json_obj_end(o);
 }

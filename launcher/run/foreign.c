@@ -210,7 +210,7 @@ static bool is_full(struct trainer *t, const struct sched_step_status *exit, int
 static bool is_short(const struct foreign *f, int64_t steps, int64_t total)
 {
     steps = num_max_i64(steps, f->steps_before);
-    return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.stride, 1) < total;
+    return (f->steps.reader || steps > 0) && steps + num_max_i64(f->steps.rows.stride, 1) < total;
 }
 
 /* Determines whether the trainer is done or ended early, as far as that can be seen (wrap.h). If it

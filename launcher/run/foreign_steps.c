@@ -38,7 +38,7 @@ static void event_train_started(const struct foreign_steps *s)
 int foreign_steps_open(struct foreign_steps *s, const struct wrap *w,
                        const struct run_state *state, struct attempt *attempt, struct err *err)
 {
-    *s = (struct foreign_steps){.wrap = w, .attempt = attempt, .rows.done = -1};
+    *s = (struct foreign_steps){.wrap = w, .attempt = attempt, .rows.highest = -1};
     if (!w->step_pattern && !w->format)
         return 0;
     int rc = step_reader_new(w->step_pattern, w->format, w->total_steps, &s->reader, err);
@@ -65,12 +65,8 @@ void foreign_steps_line(void *steps, char *line, size_t n)
 {
     struct foreign_steps *s = steps;
     struct step_line found;
-    int64_t before = s->rows.done;
-    if (!step_reader_take(s->reader, line, &n, &found))
-        return;
-    step_rows_add(&s->rows, &found, s->now);
-    if (s->rows.done > before)
-        s->stride = before >= 0 ? s->rows.done - before : 0;
+    if (step_reader_take(s->reader, line, &n, &found))
+        step_rows_add(&s->rows, &found, s->now);
 }
 
 /* Returns the number of tokens of all steps of the row: as printed, else as the settings say, else
@@ -85,6 +81,17 @@ static double row_tokens(const struct wrap *w, const struct step_row *row)
     return w->gpus > 0 ? round(row->line.tps * (double)w->gpus * row->step_s) : NAN;
 }
 
+static void event_went_back(const struct foreign_steps *s, const struct step_row *row)
+{
+    struct evlog_event e;
+    event_begin(s->attempt->log, &e, went_back);
+    event_int(&e, went_back, from, row->back_from);
+    event_int(&e, went_back, to, row->from);
+    attempt_event_soon(s->attempt, &e);
+    log_msg(LOG_INFO, "the trainer went back from %lld steps to %lld by itself",
+            (long long)row->back_from, (long long)row->from);
+}
+
 static void event_step(void *steps, const struct step_row *row)
 {
     const struct foreign_steps *s = steps;
@@ -92,6 +99,8 @@ static void event_step(void *steps, const struct step_row *row)
            flops = s->wrap->flops_per_step * (double)(row->done - row->from),
            tokens = row_tokens(s->wrap, row);
     struct evlog_event e;
+    if (row->back_from)
+        event_went_back(s, row);
     event_begin(s->attempt->log, &e, step);
     event_int(&e, step, step, row->done - 1);
     event_int(&e, step, steps, row->done - row->from);
@@ -135,5 +144,5 @@ void foreign_steps_end(struct foreign_steps *s, bool last)
 
 int64_t foreign_steps_done(const struct foreign_steps *s)
 {
-    return s->reader ? s->rows.done : -1;
+    return s->reader ? s->rows.highest : -1;
 }

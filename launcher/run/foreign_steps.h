@@ -1,6 +1,7 @@
 /* foreign_steps: turns the steps that a wrapped trainer prints into events, which the agent writes.
  * They are the same events that reel's own trainer writes: train_started, and a step event for each
- * row (launcher/wrap/step_rows.h). */
+ * row (launcher/wrap/step_rows.h); and went_back, before the first row of steps that the attempt
+ * did again. */
 #ifndef LAUNCHER_RUN_FOREIGN_STEPS_H
 #define LAUNCHER_RUN_FOREIGN_STEPS_H
 
@@ -13,9 +14,8 @@ struct foreign_steps {
     struct attempt *attempt;     /* borrowed; its log gets the events */
     struct step_reader *reader;  /* NULL: the format of its step lines is unknown */
     struct step_rows rows;
-    bool seen;      /* the first line is on record */
-    int64_t stride; /* steps between the last two lines; 0: fewer than two lines came */
-    double now;                  /* when its output was last read, on the monotonic clock, s */
+    bool seen;  /* the first line is on record */
+    double now; /* when its output was last read, on the monotonic clock, s */
 };
 
 /* Begins to read steps, and writes train_started if the format of the step lines is known. state:

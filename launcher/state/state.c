@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/spawn.h"
 #include "fold/end.h"
 #include "launcher/wrap/last_words.h"
@@ -338,6 +339,9 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         apply_mended(a, event);
     } else if (strcmp(kind, "progress") == 0) {
         a->progressed = true;
+    } else if (strcmp(kind, "went_back") == 0) {
+        a->went_back++;
+        a->back_steps += num_max_i64(0, json_int(event, "from", 0) - json_int(event, "to", 0));
     } else if (strcmp(kind, "attempt_ended") == 0) {
         apply_end(a, e);
     }
@@ -357,6 +361,17 @@ static struct told_time step_began(const struct told_event *e)
     return began;
 }
 
+/* Says whether no step of the attempt is known that began before this one, which begins the steps
+ * that the event tells of. A foreign trainer may go back below its first step later. */
+static bool is_first(const struct run_attempt *a, const struct told_event *e, int64_t step)
+{
+    const struct fold_time *known = &a->first_step_time.event;
+    if (a->first_step < 0)
+        return true;
+    return e->time.clock == known->clock && e->time.clock != FOLD_NO_CLOCK
+               ? e->time.at < known->at : step < a->first_step;
+}
+
 static void apply_step(struct run_state *s, struct run_attempt *a, const struct told_event *e)
 {
     const cJSON *event = e->json;
@@ -364,10 +379,10 @@ static void apply_step(struct run_state *s, struct run_attempt *a, const struct 
     int64_t step = json_int(event, "step", -1), covers = json_int(event, "steps", 1);
     if (step < 0 || covers < 1)
         return;
-    if (a->first_step < 0 || step - covers + 1 < a->first_step) {
-        a->first_step = step - covers + 1;
+    int64_t from = step - covers + 1;
+    if (is_first(a, e, from))
         a->first_step_time = step_began(e);
-    }
+    a->first_step = a->first_step < 0 ? from : num_min_i64(a->first_step, from);
     a->last_step = step > a->last_step ? step : a->last_step;
     if (step > s->last.step || (step == s->last.step && a->number >= s->last_attempt_of_step)) {
         s->last_attempt_of_step = a->number;

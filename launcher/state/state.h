@@ -2,10 +2,10 @@
  *
  * The logs are the only record of a run. run_state_apply is pure and commutative: every event sets
  * fields of its own attempt or raises a maximum. So the logs of several writers may be folded in
- * any order, in part, or twice. (Three numbers are sums, and right only if each event is folded
- * once: damaged checkpoints, removed folders and suspended time.) Times are kept on the clocks of
- * the hosts that wrote them (launcher/state/told.h); run_state_settle turns them into UTC when all
- * events are folded.
+ * any order, in part, or twice. (Some numbers are sums, and right only if each event is folded
+ * once: damaged checkpoints, removed folders, suspended time, and how often a trainer went back.)
+ * Times are kept on the clocks of the hosts that wrote them (launcher/state/told.h);
+ * run_state_settle turns them into UTC when all events are folded.
  *
  * The next action (run_state_next) is a pure function of the folded state. The agent and the
  * launcher carry it out.
@@ -127,6 +127,8 @@ struct run_attempt {
     int64_t saved_step;     /* number of steps in the newest checkpoint it published; -1: none */
     int64_t loaded_step;    /* number of steps in the checkpoint it started from; -1: none */
     int64_t damaged;        /* number of checkpoints that it found damaged and skipped */
+    /* how often its foreign trainer went back by itself, and by how many steps in all */
+    int64_t went_back, back_steps;
     char failed[STATE_TEXT_BYTES];  /* its trainer's error at the end; "": none */
     bool refused_input; /* its trainer refused its input before the first step; another attempt's
                          * would too */

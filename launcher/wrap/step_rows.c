@@ -4,6 +4,8 @@
 #include <string.h>
 
 static const double LATE_S = 1.5; /* a line is read at most this long after it was printed */
+/* Steps that are done again take at least this share of the time that those before took. */
+static const double LEAST_PACE = 0.25;
 
 void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, double now)
 {
@@ -11,6 +13,7 @@ void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, do
                             .logged.loss = NAN,
                             .before = before,
                             .done = -1,
+                            .highest = -1,
                             .ended_at = NAN,
                             .looked_at = now};
 }
@@ -22,15 +25,22 @@ static void loss_copy(struct step_line *to, const struct step_line *from)
     to->lr = from->lr;
 }
 
-/* Adds to the last row a loss that is printed on its own line, by another rank, or by a later
- * drawing of its step, which counts more than an earlier one. */
-static void loss_add(struct step_rows *r, const struct step_line *line)
+/* Returns the row of the newest line; NULL: it was passed on. */
+static struct step_row *row_last(struct step_rows *r)
 {
-    struct step_line *last = r->n ? &r->waiting[r->n - 1].line : NULL;
+    if (r->n_older)
+        return &r->older[r->n_older - 1];
+    return r->n ? &r->waiting[r->n - 1] : NULL;
+}
+
+/* Adds to a row a loss that is printed on its own line, by another rank, or by a later drawing of
+ * its step, which counts more than an earlier one. */
+static void loss_add(const struct step_rows *r, struct step_row *row, const struct step_line *line)
+{
     bool redrawn = r->loss == STEP_LOSS_REDRAWN && line->done >= 0 &&
                    (!isnan(line->loss) || line->loss_nonfinite);
-    if (last && (isnan(last->loss) || redrawn))
-        loss_copy(last, line);
+    if (row && (isnan(row->line.loss) || redrawn))
+        loss_copy(&row->line, line);
 }
 
 /* Keeps a loss until the bar is drawn. Two nodes may print the same one. */
@@ -45,42 +55,111 @@ static void logged_keep(struct step_rows *r, const struct step_line *line)
 /* Gives the loss that was logged to the last row, whose step was drawn just now. */
 static void logged_give(struct step_rows *r)
 {
-    if (r->n && !isnan(r->logged.loss) && !r->logged_twice)
-        loss_copy(&r->waiting[r->n - 1].line, &r->logged);
+    struct step_row *last = row_last(r);
+    if (last && !isnan(r->logged.loss) && !r->logged_twice)
+        loss_copy(&last->line, &r->logged);
     r->logged.loss = NAN;
     r->logged_twice = false;
 }
 
-/* Adds a row for a line with a new step. */
-static void row_add(struct step_rows *r, const struct step_line *line, double now)
+/* Appends a row, or joins it to the last one where there is no room. */
+static void row_append(struct step_row *list, int *n, int room, const struct step_row *row)
 {
-    if (r->n == STEP_ROWS_WAITING) {
-        struct step_row *last = &r->waiting[r->n - 1];
-        last->done = line->done;
-        last->line = *line;
-        last->read_at = now;
-    } else {
-        r->waiting[r->n++] = (struct step_row){.from = r->done,
-                                               .done = line->done,
-                                               .line = *line,
-                                               .read_at = now,
-                                               .step_s = NAN};
+    struct step_row *last = &list[room - 1];
+    if (*n < room) {
+        list[(*n)++] = *row;
+        return;
     }
-    r->done = line->done;
+    last->done = row->done;
+    last->line = row->line;
+    last->read_at = row->read_at;
+}
+
+/* Adds a row for a line with a new step. Where the line is far ahead of those that are done again,
+ * the steps between were not done again: some other count was read. */
+static void row_add(struct step_rows *r, struct step_row row)
+{
+    bool ahead = r->done < r->highest && row.done > r->highest &&
+                 row.done - r->done > 2 * r->stride;
+    row.from = r->done >= 0 && ahead ? r->highest : r->done;
+    row_append(r->waiting, &r->n, STEP_ROWS_WAITING, &row);
+    if (r->done < 0) {
+        r->first = row.done;
+        r->first_at = row.read_at;
+    } else {
+        r->stride = row.done - row.from;
+    }
+    r->done = row.done;
+    r->highest = row.done > r->highest ? row.done : r->highest;
+    r->newest_at = row.read_at;
+}
+
+/* Turns the older steps into rows: the trainer went back to them. */
+static void back_go(struct step_rows *r)
+{
+    r->older[0].back_from = r->done;
+    r->done = -1;
+    for (int i = 0; i < r->n_older; i++)
+        row_add(r, r->older[i]);
+    r->n_older = 0;
+}
+
+/* Says whether the older steps came no faster than steps are done. The first of them may have been
+ * printed right after the look before. */
+static bool older_took_time(const struct step_rows *r)
+{
+    const struct step_row *first = &r->older[0], *last = &r->older[r->n_older - 1];
+    double pace = r->done > r->first ? (r->newest_at - r->first_at) / (double)(r->done - r->first)
+                                     : 0;
+    return last->read_at - first->since >= LEAST_PACE * pace * (double)(last->done - first->done);
+}
+
+/* Keeps a line whose step is no newer than the newest one, until more is known; or adds its loss to
+ * the row that it belongs to. */
+static void older_add(struct step_rows *r, const struct step_row *row)
+{
+    if (row->read_at - r->newest_at <= LATE_S)
+        return;
+    if (r->n_older && row->done < r->older[0].done)
+        r->n_older = 0;
+    if (r->n_older && row->done <= row_last(r)->done) {
+        if (row->done == row_last(r)->done)
+            loss_add(r, row_last(r), &row->line);
+        return;
+    }
+    row_append(r->older, &r->n_older, STEP_ROWS_OLDER, row);
+    if (r->n_older > 1 && older_took_time(r))
+        back_go(r);
+}
+
+/* Adds a row for a line whose step is newer than all others. One older step before it was done
+ * again, if it leads here; several would have been known before. */
+static void newer_add(struct step_rows *r, const struct step_row *row)
+{
+    if (r->n_older == 1 && row->done - r->older[0].done <= r->stride)
+        back_go(r);
+    r->n_older = 0;
+    row_add(r, *row);
 }
 
 void step_rows_add(struct step_rows *r, const struct step_line *line, double now)
 {
+    struct step_row row = {.done = line->done, .line = *line, .read_at = now, .step_s = NAN,
+                           .since = r->looked_at};
     bool bar = r->loss == STEP_LOSS_BEFORE_BAR;
     if (bar && line->done < 0) {
         logged_keep(r, line);
         return;
     }
-    if (line->done > r->done && line->done != 0)
-        row_add(r, line, now);
-    else if (line->done < 0 || line->done == r->done)
-        loss_add(r, line);
-    if (bar && line->done == r->done)
+    if (line->done < 0)
+        loss_add(r, row_last(r), line);
+    else if (line->done > r->done && line->done != 0)
+        newer_add(r, &row);
+    else if (line->done != 0 && (r->n_older || line->done < r->done))
+        older_add(r, &row);
+    else if (line->done == r->done)
+        loss_add(r, row_last(r), line);
+    if (bar && row_last(r) && line->done == row_last(r)->done)
         logged_give(r);
 }
 
@@ -140,18 +219,33 @@ static void row_tell(const struct step_rows *r, const struct step_row *row, step
     part.ended_at = row->ended_at - (isnan(new_s) ? 0 : new_s);
     fn(context, &part);
     part = *row;
+    part.back_from = 0;
     part.from = r->before;
     part.step_s = new_s;
     fn(context, &part);
 }
 
-/* Sets how many steps the first row covers: as many as the second, at least one, and no more than
- * were done. */
-static void first_settle(struct step_rows *r)
+/* Sets how many steps the first row of the attempt, or after the trainer went back, covers: as many
+ * as the next one, at least one, and no more than were done. */
+static void first_settle(struct step_rows *r, int i)
 {
-    struct step_row *row = &r->waiting[0];
-    int64_t steps = r->n > 1 ? r->waiting[1].done - row->done : 1;
+    struct step_row *row = &r->waiting[i];
+    int64_t steps = i + 1 < r->n ? r->waiting[i + 1].done - row->done : 1;
+    steps = steps > 0 ? steps : 1;
     row->from = row->done > steps ? row->done - steps : 0;
+}
+
+/* Begins anew where the trainer went back. Of the first rows the time is known only if several were
+ * read in a look. */
+static void row_begin(struct step_rows *r, int i, int end)
+{
+    const struct step_row *row = &r->waiting[i];
+    if (row->back_from) {
+        r->ended_at = NAN;
+        r->before = row->back_from > r->before ? row->back_from : r->before;
+    }
+    if (isnan(r->ended_at) && end - i > 1 && isnan(row->line.time_s))
+        r->ended_at = row->since;
 }
 
 static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context)
@@ -160,9 +254,8 @@ static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context
         for (end = first; end < r->n && r->waiting[end].read_at == r->waiting[first].read_at;
              end++)
             ;
-        if (isnan(r->ended_at) && end - first > 1 && isnan(r->waiting[first].line.time_s))
-            r->ended_at = r->looked_at;
         for (int i = first; i < end && i < n; i++) {
+            row_begin(r, i, end);
             row_time(r, i, end);
             row_tell(r, &r->waiting[i], fn, context);
         }
@@ -174,11 +267,12 @@ static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context
 void step_rows_tell(struct step_rows *r, double now, bool last, step_row_fn *fn, void *context)
 {
     int n = last || r->loss == STEP_LOSS_IN_LINE ? r->n : r->n - 1;
-    bool first = r->n > 0 && r->waiting[0].from < 0;
-    if (n > 0 && (!first || last || r->n > 1)) {
-        if (first)
-            first_settle(r);
+    if (!last && n > 0 && n == r->n && r->waiting[n - 1].from < 0)
+        n--; /* a first row waits for the next one */
+    for (int i = 0; i < n; i++)
+        if (r->waiting[i].from < 0)
+            first_settle(r, i);
+    if (n > 0)
         rows_tell(r, n, fn, context);
-    }
     r->looked_at = now;
 }

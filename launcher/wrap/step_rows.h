@@ -11,6 +11,13 @@
  * Where a bar is drawn again and again, the last row waits for the next step: its time ends with
  * the first drawing of its step, and its loss is that of the last one. A loss on a line of its own
  * belongs to the step that is drawn next. It is left out if another loss comes first.
+ *
+ * A trainer may go back within an attempt: torchrun starts its ranks again, or the trainer itself
+ * loads an older checkpoint. Its rows then begin anew, as those of an attempt do. But the lines of
+ * all ranks come through one log, so an older step may also be that of another rank whose lines
+ * come late. It is taken for late if it is read at most LATE_S after the newest step, or if it
+ * comes with others faster than steps are done, as from a buffer that was emptied. A trainer that
+ * goes back and prints no step below the newest one is not noticed.
  */
 #ifndef LAUNCHER_WRAP_STEP_ROWS_H
 #define LAUNCHER_WRAP_STEP_ROWS_H
@@ -23,20 +30,29 @@ struct step_row {
     struct step_line line;    /* the line that was printed */
     double read_at, step_s;   /* step_s: of all its steps together, NaN: unknown */
     double ended_at;          /* on the caller's clock, like read_at */
+    double since;             /* when the look before that of its line had ended */
+    int64_t back_from; /* of the first row after the trainer went back: the steps done until then;
+                        * 0: of the others */
     bool replayed;
 };
 
-enum { STEP_ROWS_WAITING = 64 }; /* further lines of a look join the last row */
+enum { STEP_ROWS_WAITING = 64, STEP_ROWS_OLDER = 8 }; /* further lines join the last row */
 struct step_rows {
     enum step_loss loss;
     struct step_line logged;  /* with a loss that waits for the bar; loss is NaN: none */
     bool logged_twice;        /* other losses came since the bar was drawn */
-    int64_t before;           /* number of steps that earlier attempts printed */
-    int64_t done;             /* highest number of steps that this attempt printed; -1: none */
+    int64_t before; /* number of steps printed by earlier attempts, and before it went back */
+    int64_t done;             /* number of steps in the newest line; -1: there is none */
+    int64_t highest;          /* highest number of steps that this attempt printed; -1: none */
+    int64_t stride; /* steps between the last two lines; 0: fewer than two lines came */
+    /* the first line of the attempt, or since the trainer went back; when the newest was read */
+    int64_t first;
+    double first_at, newest_at;
     double ended_at;          /* of the last row that was passed on; NaN: none */
     double looked_at;         /* when the previous look ended */
     struct step_row waiting[STEP_ROWS_WAITING];
-    int n;
+    struct step_row older[STEP_ROWS_OLDER]; /* steps that are done again, or late */
+    int n, n_older;
 };
 
 void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, double now);

@@ -241,6 +241,8 @@ static struct str told;
 static void row_put(void *context, const struct step_row *row)
 {
     (void)context;
+    if (row->back_from)
+        str_addf(&told, "back from %lld\n", (long long)row->back_from);
     str_addf(&told, "%lld-%lld%s %.4g s to %.4g loss %.3g\n", (long long)row->from,
              (long long)row->done, row->replayed ? " again" : "", row->step_s, row->ended_at,
              row->line.loss);
@@ -302,6 +304,51 @@ static const struct {
      {{'L', 10, 0}, {'S', 1, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'S', 1, 0},
       {'S', 2, 0}, {'E', 13, 0}},
      "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss nan\n"},
+    /* a restart within the attempt, and what looks like one */
+    {"steps that are done again", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 10, 0}, {'L', 20, 0}, {'S', 20, 0}, {'L', 30, 0}, {'S', 30, 0},
+      {'L', 45, 0}, {'S', 20, 0}, {'L', 55, 0}, {'S', 30, 0}, {'L', 65, 0}, {'S', 40, 0},
+      {'E', 66, 0}},
+     "0-10 nan s to 10 loss nan\n10-20 10 s to 20 loss nan\n20-30 10 s to 30 loss nan\n"
+     "back from 30\n10-20 again nan s to 45 loss nan\n20-30 again 10 s to 55 loss nan\n"
+     "30-40 10 s to 65 loss nan\n"},
+    {"twice, and in the first lines", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 21, 0}, {'L', 19, 0}, {'S', 30, 0}, {'L', 40, 0}, {'S', 21, 0},
+      {'L', 49, 0}, {'S', 30, 0}, {'L', 70, 0}, {'S', 21, 0}, {'L', 78, 0}, {'S', 30, 0},
+      {'S', 40, 0}, {'E', 90, 0}},
+     "12-21 nan s to 10 loss nan\n21-30 9 s to 19 loss nan\n"
+     "back from 30\n12-21 again nan s to 40 loss nan\n21-30 again 9 s to 49 loss nan\n"
+     "back from 30\n12-21 again nan s to 70 loss nan\n21-30 again 3.789 s to 73.79 loss nan\n"
+     "30-40 4.211 s to 78 loss nan\n"},
+    {"one line of them, and a row across", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 6, 0}, {'L', 16, 0}, {'S', 12, 0}, {'L', 40, 0}, {'S', 9, 0},
+      {'L', 46, 0}, {'S', 15, 0}, {'E', 47, 0}},
+     "0-6 nan s to 10 loss nan\n6-12 6 s to 16 loss nan\n"
+     "back from 12\n3-9 again nan s to 40 loss nan\n9-12 again 3 s to 43 loss nan\n"
+     "12-15 3 s to 46 loss nan\n"},
+    {"a bar", STEP_LOSS_BEFORE_BAR, 0,
+     {{'L', 10, 0}, {'S', 1, 0}, {'L', 12, 0}, {'S', 2, 0}, {'V', 0.5, 0}, {'S', 2, 0},
+      {'L', 20, 0}, {'S', 1, 0}, {'L', 22, 0}, {'S', 2, 0}, {'V', 0.25, 0}, {'S', 2, 0},
+      {'L', 24, 0}, {'S', 3, 0}, {'E', 25, 0}},
+     "0-1 nan s to 10 loss nan\n1-2 2 s to 12 loss 0.5\n"
+     "back from 2\n0-1 again nan s to 20 loss nan\n1-2 again 2 s to 22 loss 0.25\n"
+     "2-3 2 s to 24 loss nan\n"},
+    {"lines of another rank, soon after", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 10, 0}, {'L', 20, 0}, {'S', 20, 0}, {'L', 21, 0}, {'S', 10, 0},
+      {'L', 21.4, 0}, {'S', 20, 0}, {'L', 30, 0}, {'S', 30, 0}, {'E', 31, 0}},
+     "0-10 nan s to 10 loss nan\n10-20 10 s to 20 loss nan\n20-30 10 s to 30 loss nan\n"},
+    {"and all at once, as its buffer is emptied", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 10, 0}, {'L', 20, 0}, {'S', 20, 0}, {'L', 30, 0}, {'S', 30, 0},
+      {'L', 34, 0}, {'L', 35, 0}, {'S', 10, 0}, {'S', 20, 0}, {'S', 30, 0}, {'L', 40, 0},
+      {'S', 40, 0}, {'E', 41, 0}},
+     "0-10 nan s to 10 loss nan\n10-20 10 s to 20 loss nan\n20-30 10 s to 30 loss nan\n"
+     "30-40 10 s to 40 loss nan\n"},
+    {"another count than the steps'", STEP_LOSS_IN_LINE, 0,
+     {{'L', 1, 0}, {'S', 99, 0}, {'L', 2, 0}, {'S', 100, 0}, {'L', 5, 0}, {'S', 1, 0},
+      {'L', 8, 0}, {'S', 2, 0}, {'L', 11, 0}, {'S', 101, 0}, {'E', 12, 0}},
+     "98-99 nan s to 1 loss nan\n99-100 1 s to 2 loss nan\n"
+     "back from 100\n0-1 again nan s to 5 loss nan\n1-2 again 3 s to 8 loss nan\n"
+     "100-101 3 s to 11 loss nan\n"},
     {"one line alone", STEP_LOSS_IN_LINE, 0, {{'L', 10, 0}, {'S', 7, 0}, {'E', 13, 0}},
      "6-7 nan s to 10 loss nan\n"},
     {"none", STEP_LOSS_IN_LINE, 0, {{'L', 10, 0}, {'S', 0, 0}, {'E', 13, 0}}, ""},
