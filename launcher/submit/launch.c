@@ -311,8 +311,8 @@ void launch_job_over_put(struct sched *s, const struct run_state *state, struct 
     struct err err = {0};
     if (!s || !last || last->cause != CAUSE_NONE || !last->job_id[0] || last->job_over.at > 0)
         return;
-    if (sched_ending(s, last->job_id, &ending, NULL) < 0 || ending.why == SCHED_END_UNKNOWN ||
-        ending.ended_at <= 0)
+    if (sched_ending_of(s, last->job_id, state->run, &ending, NULL) < 0 ||
+        ending.why == SCHED_END_UNKNOWN || ending.ended_at <= 0)
         return;
     event_begin(log, &e, job_over);
     event_int(&e, job_over, met_attempt, last->number);
