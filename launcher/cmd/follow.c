@@ -97,8 +97,10 @@ static void show(void *ctx, const struct run_state *s, const struct run_budget *
         v->started = true;
         v->step = s->last.step;
         int n = 0;
-        if (isfinite(s->last.loss)) /* a wrapped trainer may print no loss */
-            n = snprintf(note, sizeof note, "loss %.4f, ", s->last.loss);
+        if (s->loss.step >= 0 && isfinite(s->loss.value)) /* a wrapped trainer may print none */
+            n = snprintf(note, sizeof note, "loss %.4f, ", s->loss.value);
+        else if (s->loss.step >= 0)
+            n = snprintf(note, sizeof note, "loss not finite, ");
         n += snprintf(note + n, sizeof note - (size_t)n, "%.3f s/step", s->last.step_s);
         if (isfinite(s->last.mfu))
             snprintf(note + n, sizeof note - (size_t)n, ", MFU %.1f %%", 100 * s->last.mfu);

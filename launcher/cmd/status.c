@@ -47,8 +47,8 @@ static bool is_mute(const char *home, const struct run_state *s, const struct ru
     return !over && !stopped && space_is_out(home_run_dir(home, s->run, dir));
 }
 
-/* Adds the number of steps done, and the MFU and loss of the last step. For a wrapped command they
- * may be unknown. */
+/* Adds the number of steps done, the MFU of the last step, and the newest loss. For a wrapped
+ * command they may be unknown. */
 static void progress_text(const struct run_state *s, struct str *out)
 {
     char steps[32] = "-", total[32] = "";
@@ -61,10 +61,12 @@ static void progress_text(const struct run_state *s, struct str *out)
         str_addf(out, " %5.1f %%", 100 * s->last.mfu);
     else
         str_addf(out, "     - ");
-    if (s->last.step >= 0 && isfinite(s->last.loss))
-        str_addf(out, " loss %-9.4g", s->last.loss);
+    if (s->loss.step < 0)
+        str_add(out, " loss -        ");
+    else if (isfinite(s->loss.value))
+        str_addf(out, " loss %-9.4g", s->loss.value);
     else
-        str_addf(out, " loss -        ");
+        str_add(out, " loss not finite");
 }
 
 /* Adds remarks: that the disk is full, that logs are missing or damaged, and why the run waits. */
@@ -142,7 +144,8 @@ static void row_json(const struct run_state *s, const char *word, const char *wh
     json_put_int(o, "saved_step", s->saved_step);
     json_put_int(o, "ckpt_every_steps", s->every.steps);
     json_put_num(o, "mfu", s->last.step >= 0 ? s->last.mfu : NAN);
-    json_put_num(o, "loss", s->last.step >= 0 ? s->last.loss : NAN);
+    json_put_num(o, "loss", s->loss.step >= 0 ? s->loss.value : NAN);
+    json_put_bool(o, "loss_nonfinite", s->loss.step >= 0 && !isfinite(s->loss.value));
     json_put_num(o, "step_s", s->last.step >= 0 ? s->last.step_s : NAN);
     json_put_text(o, "sched", s->sched);
     /* While an attempt runs, its own job is shown and not its waiting successor. */

@@ -108,6 +108,8 @@ static void event_step(void *steps, const struct step_row *row)
     event_num(&e, step, step_s, row->step_s);
     event_num(&e, step, ended_ago_s, ago);
     event_num(&e, step, loss, row->line.loss);
+    if (row->line.loss_nonfinite)
+        event_bool(&e, step, loss_nonfinite, true);
     event_num(&e, step, grad_norm, row->line.grad_norm);
     event_num(&e, step, lr, row->line.lr);
     if (!isnan(tokens))

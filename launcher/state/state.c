@@ -25,7 +25,7 @@ struct told_event {
 void run_state_init(struct run_state *s)
 {
     memset(s, 0, sizeof *s);
-    s->max_step = s->saved_step = s->last.step = s->done_steps = -1;
+    s->max_step = s->saved_step = s->last.step = s->done_steps = s->loss.step = -1;
 }
 
 void run_state_release(struct run_state *s)
@@ -372,6 +372,23 @@ static bool is_first(const struct run_attempt *a, const struct told_event *e, in
                ? e->time.at < known->at : step < a->first_step;
 }
 
+/* Folds the loss of a step. A loss of reel's own trainer is null only if it was not finite; a
+ * foreign trainer, whose events have the number of steps, may have printed none. */
+static void apply_loss(struct run_state *s, const struct run_attempt *a, const cJSON *event,
+                       int64_t step)
+{
+    const cJSON *loss = json_member(event, "loss");
+    bool nonfinite = cJSON_IsTrue(json_member(event, "loss_nonfinite")) ||
+                     (cJSON_IsNull(loss) && !json_member(event, "steps"));
+    if (!nonfinite && !cJSON_IsNumber(loss))
+        return;
+    if (step < s->loss.step || (step == s->loss.step && a->number < s->loss.attempt))
+        return;
+    s->loss.step = step;
+    s->loss.attempt = a->number;
+    s->loss.value = nonfinite ? NAN : loss->valuedouble;
+}
+
 static void apply_step(struct run_state *s, struct run_attempt *a, const struct told_event *e)
 {
     const cJSON *event = e->json;
@@ -392,11 +409,11 @@ static void apply_step(struct run_state *s, struct run_attempt *a, const struct 
         s->last.end.at -= fmax(0, json_num(event, "ended_ago_s", 0));
         s->last.told_s = json_num(event, "step_s", 0);
         s->last.step_s = s->last.told_s / (double)covers;
-        s->last.loss = json_num(event, "loss", NAN);
         s->last.mfu = s->last.told_mfu = json_num(event, "mfu", NAN);
         s->last.tokens = json_num(event, "tokens", 0) / (double)covers;
     }
     s->max_step = step > s->max_step ? step : s->max_step;
+    apply_loss(s, a, event, step);
 }
 
 static void apply_every(struct run_state *s, const struct run_attempt *a, const cJSON *event)

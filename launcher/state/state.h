@@ -188,11 +188,15 @@ struct run_state {
     double last_event_at;
     struct { /* about the highest step, when it was last executed */
         int64_t step, covers;       /* covers: number of steps in its event */
-        double step_s, loss, mfu, tokens; /* without time during which the job was suspended */
+        double step_s, mfu, tokens; /* without time during which the job was suspended */
         struct fold_time end;
         double told_s, told_mfu;    /* as the event gave them, with the suspended time */
     } last;
     int64_t last_attempt_of_step;
+    struct { /* the loss of the highest step that has one; a foreign trainer may not print each */
+        int64_t step, attempt; /* -1: there is none yet */
+        double value;          /* NaN: it was not finite */
+    } loss;
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
     /* Snapshots store the bytes of this struct and of what the pointers in it point to:
      * launcher/state/snapshot.c lists them. */

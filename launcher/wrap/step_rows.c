@@ -21,6 +21,7 @@ void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, do
 static void loss_copy(struct step_line *to, const struct step_line *from)
 {
     to->loss = from->loss;
+    to->loss_nonfinite = from->loss_nonfinite;
     to->grad_norm = from->grad_norm;
     to->lr = from->lr;
 }
@@ -39,7 +40,8 @@ static void loss_add(const struct step_rows *r, struct step_row *row, const stru
 {
     bool redrawn = r->loss == STEP_LOSS_REDRAWN && line->done >= 0 &&
                    (!isnan(line->loss) || line->loss_nonfinite);
-    if (row && (isnan(row->line.loss) || redrawn))
+    bool none = row && isnan(row->line.loss) && !row->line.loss_nonfinite;
+    if (row && (none || redrawn))
         loss_copy(&row->line, line);
 }
 

@@ -42,7 +42,7 @@ static char *state_text(const struct run_state *s)
              "%s %lld of %lld saved %lld done %d last %.17g, step %lld %.17g %.17g %.17g %.17g "
              "attempt %lld layout %s device %s damaged %lld\n",
              s->run, (long long)s->max_step, (long long)s->total_steps, (long long)s->saved_step,
-             s->done, s->last_event_at, (long long)s->last.step, s->last.step_s, s->last.loss,
+             s->done, s->last_event_at, (long long)s->last.step, s->last.step_s, s->loss.value,
              s->last.mfu, s->last.tokens, (long long)s->last_attempt_of_step, s->layout, s->device,
              (long long)s->damaged_records);
     for (int64_t i = 0; i < s->n_attempts; i++) {
