@@ -86,6 +86,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
         str_addf(out, ", replayed %lld step%s", (long long)g.replayed, g.replayed == 1 ? "" : "s");
     if (run_attempt_unheard(a))
         str_add(out, "; no rank had a handler for the notice");
+    else if (run_attempt_still(a))
+        str_add(out, "; no rank answered the notice");
     if (a->agents_mended[0])
         str_addf(out, "; of its node agents, %s", a->agents_mended);
     if (a->told_by_srun[0])
@@ -166,6 +168,8 @@ static void notice_text(const struct run_attempt *a, struct str *out)
              a->signal_at_step ? "trainer's step" : "agent",
              run_attempt_unheard(a) ? ": no rank has a handler for that, so none saves; one that "
                                       "gets a handler is told then"
+             : run_attempt_still(a) ? ": no rank has answered: those that stand still, as stopped "
+                                      "ones do, are told when they go on"
              : a->ranks_heard       ? ": its ranks were told to save"
                                     : "");
 }

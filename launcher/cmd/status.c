@@ -81,6 +81,8 @@ static void remarks_text(const struct run_state *s, const char *why, bool mute, 
         str_addf(out, "  (no room on the disk: see reel explain)");
     if (last && last->cause == CAUSE_NONE && run_attempt_unheard(last))
         str_add(out, "  (told to stop, and no rank has a handler for that: see reel explain)");
+    else if (last && last->cause == CAUSE_NONE && run_attempt_still(last))
+        str_add(out, "  (told to stop, and no rank has answered: see reel explain)");
     if (last && last->went_back)
         str_addf(out, "  (its trainer went back by itself, %lld time%s: see reel explain)",
                  (long long)last->went_back, last->went_back == 1 ? "" : "s");

@@ -81,8 +81,7 @@ static enum hearing look(pid_t pid, int signo, int64_t *ticks)
 /* Looks several times at a process that blocks the signal. A shell blocks signals for a moment
  * whenever it forks, so the block must last over several looks. But it also lasts if the shell gets
  * no processor in that moment. So a look counts only if the process sleeps, which no shell does
- * within fork, or has computed since the last look. A process that does neither is DEAF until the
- * next call. */
+ * within fork, or has computed since the last look. */
 enum hearing hearing_of(pid_t pid, int signo)
 {
     int64_t ticks = INT64_MAX;
@@ -95,7 +94,7 @@ enum hearing hearing_of(pid_t pid, int signo)
             return now;
         counted += now == HOLDS_BACK;
     }
-    return counted == HELD_BACK_LOOKS ? HANDLES : DEAF;
+    return counted == HELD_BACK_LOOKS ? HANDLES : STANDS_STILL;
 }
 
 bool is_program(pid_t pid, const char *const *names)

@@ -11,11 +11,12 @@ enum hearing {
 };
 
 /* Returns HANDLES if the process handles the signal, or blocks it and waits for it (sigwait in
- * another thread, signalfd); else DEAF or GONE. Of a shell the script is read: DEFERS if it has a
- * trap and no `wait`, so that the trap runs when a command ends; FORWARDS if it has a trap and a
- * `wait`, which the signal interrupts, unless a command runs in front; UNSURE if it may have a
- * trap, OPAQUE if nothing says so, and in both cases it may end by the signal instead. Takes up to
- * 0.3 s for one that blocks it. */
+ * another thread, signalfd); else DEAF or GONE. STANDS_STILL: it blocks the signal and does
+ * nothing, as one that was stopped does, so that it is not known. Of a shell the script is read:
+ * DEFERS if it has a trap and no `wait`, so that the trap runs when a command ends; FORWARDS if it
+ * has a trap and a `wait`, which the signal interrupts, unless a command runs in front; UNSURE if
+ * it may have a trap, OPAQUE if nothing says so, and in both cases it may end by the signal
+ * instead. Takes up to 0.3 s for one that blocks it. */
 enum hearing hearing_of(pid_t pid, int signo);
 
 /* Tells whether the process's program has one of these names, each with a newline behind it; NULL

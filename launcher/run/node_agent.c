@@ -40,7 +40,7 @@ struct node {
     const struct node_agent_conf *conf;
     struct word_paths word;
     struct evlog *log; /* opened by the first event */
-    bool asked, end, deaf_said, told_said;
+    bool asked, end, deaf_said, still_said, told_said;
     const char *asked_by; /* where the notice came from: "claims" (the notice file) or "signal" */
     double asked_at, told_mono;  /* when a notice came, UTC s; when the ranks were last signalled */
     double begun_mono, looked_mono; /* when this process began; when it last looked for ranks */
@@ -116,8 +116,24 @@ static void deaf_note(struct node *n, const struct ranks_told *told)
     commit(n, &e);
 }
 
-/* Writes the event for which the batch agent waits, once, after the ranks were signalled for the
- * first time. */
+static void still_note(struct node *n, const struct ranks_told *told)
+{
+    n->still_said = true;
+    log_msg(LOG_WARN, "%lld ranks (process %ld) hold signal %d back and stand still: they are told "
+                      "to save when they go on",
+            (long long)told->still, (long)told->still_pid, n->conf->signo);
+    if (!node_log(n))
+        return;
+    struct evlog_event e;
+    event_begin(n->log, &e, ranks_still);
+    event_int(&e, ranks_still, ranks, told->still);
+    event_int(&e, ranks_still, pid, told->still_pid);
+    event_int(&e, ranks_still, number, n->conf->signo);
+    commit(n, &e);
+}
+
+/* Writes the event for which the batch agent waits, after the ranks were signalled for the first
+ * time; and again if there were none then, and one was signalled later. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -146,10 +162,12 @@ static void ranks_pass(struct node *n)
     if (n->told.n_below > below)
         log_msg(LOG_INFO, "%zu of them are processes below a rank that has no handler",
                 n->told.n_below);
-    if (!n->told_said)
+    if (!n->told_said || (before == 0 && n->told.n_pids > 0))
         told_note(n);
     if (n->told.deaf && !n->deaf_said)
         deaf_note(n, &n->told);
+    if (n->told.still && !n->still_said)
+        still_note(n, &n->told);
 }
 
 static int signals_open(struct err *err)

@@ -134,6 +134,9 @@ static bool tell(const struct rank_process *list, size_t n, const struct rank_pr
     if (hearing == DEAF) {
         told->deaf++;
         told->deaf_pid = p->pid;
+    } else if (hearing == STANDS_STILL) {
+        told->still++;
+        told->still_pid = p->pid;
     }
     if (hearing != HANDLES)
         return false;
@@ -269,7 +272,7 @@ static int bare_tell(const char *trainer_id, int signo, int64_t since, struct ra
     for (size_t i = 0; i < n; i++)
         if (ranks_is_rank(&list[i]) && list[i].start >= since)
             rank_tell(list, n, &list[i], signo, told);
-    told->bare |= told->n_pids > 0 || told->deaf > 0;
+    told->bare |= told->n_pids > 0 || told->deaf > 0 || told->still > 0;
     ranks_list_free(list, n);
     return 0;
 }
@@ -290,19 +293,20 @@ static void above_note(const struct rank_process *list, size_t n, const struct r
     }
 }
 
-/* Signals a numbered rank. Returns false if it has no handler, and may still get one. */
+/* Signals a numbered rank. Returns false if it has no handler, and may still get one, or stands
+ * still. */
 static bool numbered_tell(const struct rank_process *list, size_t n,
                           const struct rank_process *rank, int signo,
                           struct ranks_told *told)
 {
-    int64_t deaf = told->deaf;
+    int64_t silent = told->deaf + told->still;
     size_t before = told->n_pids;
     rank_tell(list, n, rank, signo, told);
     if (told->n_pids > before) {
         told_rank(told);
         above_note(list, n, rank, told);
     }
-    return told->deaf == deaf || is_waiting(rank, told);
+    return told->deaf + told->still == silent || is_waiting(rank, told);
 }
 
 /* Signals those that no launcher has numbered, and the ranks without an id. */
@@ -316,7 +320,7 @@ static int others_tell(const struct rank_process *list, size_t n, const char *tr
             tell(list, n, &list[i], signo, told);
     if (may_be_bare(list, n, &since) || told->bare)
         rc = bare_tell(trainer_id, signo, since, told, err);
-    for (size_t i = 0; i < n && !told->n_pids && !told->deaf; i++)
+    for (size_t i = 0; i < n && !told->n_pids && !told->deaf && !told->still; i++)
         if (!ranks_find(list, n, list[i].parent) && !is_starter(list[i].pid))
             /* No process handles the signal: the topmost one counts as deaf. */
             tell(list, n, &list[i], signo, told);
@@ -332,7 +336,7 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
     int rc = ranks_read(trainer_id, signo, told, &list, &n, err);
     if (rc < 0)
         return rc;
-    told->deaf = 0;
+    told->deaf = told->still = 0;
     bool young = false;
     for (size_t i = 0; i < n; i++)
         if (ranks_is_rank(&list[i]) &&

@@ -42,7 +42,8 @@ struct ranks_told {
     bool numbered;  /* the ranks are numbered: see told_heard */
     bool bare;      /* ranks without the trainer's id were found and are looked for again */
     int64_t deaf;   /* number of ranks without a handler, at the last call */
-    pid_t deaf_pid; /* one of them */
+    int64_t still;  /* number of ranks that stand still, so that it is not known, likewise */
+    pid_t deaf_pid, still_pid; /* one of each */
     struct proc_id *pids; /* the ranks signalled so far */
     size_t n_pids, n_below; /* n_below: how many of them were signalled in place of the ranks above
                              * them, which have no handler */

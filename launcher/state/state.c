@@ -333,6 +333,8 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
         a->ranks_heard |= json_int(event, "ranks", 0) > 0;
     } else if (strcmp(kind, "ranks_deaf") == 0) {
         a->ranks_deaf = true;
+    } else if (strcmp(kind, "ranks_still") == 0) {
+        a->ranks_still = true;
     } else if (strcmp(kind, "told_by_srun") == 0) {
         text_set(a->told_by_srun, sizeof a->told_by_srun, event, "node");
     } else if (strcmp(kind, "node_agents_mended") == 0) {

@@ -92,7 +92,8 @@ struct run_attempt {
     bool signal_at_step;
     double stop_seen_at;    /* when the trainer's ranks agreed to save and stop; 0: they did not */
     char node_lost[64];     /* a node that failed; "": none */
-    bool ranks_deaf, ranks_heard; /* ranks without a handler were found; others were told */
+    /* ranks without a handler were found; ranks that stood still; others were told */
+    bool ranks_deaf, ranks_still, ranks_heard;
     char told_by_srun[64];  /* nodes whose ranks also had to be signalled through srun; "": none */
     char agents_mended[STATE_TEXT_BYTES / 2]; /* "that of node n1 was replaced, that of ..." */
     bool progressed;        /* a foreign trainer showed progress, see wrap.h */
@@ -285,7 +286,14 @@ static inline int64_t run_attempt_reach(const struct run_attempt *a)
 /* Tells whether a stop notice came and no rank handled it, so that none of them saves. Ranks that
  * the scheduler itself signalled may have handled that, and lose their handlers as they end. */
 static inline bool run_attempt_unheard(const struct run_attempt *a)
-{ return a->signal_at > 0 && !a->signal_at_step && a->ranks_deaf && !a->ranks_heard; }
+{
+    return a->signal_at > 0 && !a->signal_at_step && a->ranks_deaf && !a->ranks_still &&
+           !a->ranks_heard;
+}
+/* Tells whether a stop notice came and no rank has answered, but some stood still, as stopped ones
+ * do: what they will do is not known. */
+static inline bool run_attempt_still(const struct run_attempt *a)
+{ return a->signal_at > 0 && !a->signal_at_step && a->ranks_still && !a->ranks_heard; }
 /* Tell whether an attempt that found no space had too few free bytes, or too few files that could
  * still be made: for a checkpoint, or, where its size is not known, for anything at all. */
 enum { STATE_LEAST_BYTES = 64 << 10, STATE_LEAST_FILES = 16 };

@@ -404,16 +404,20 @@ static void ranks_without_a_handler(void **state)
                            seen = {1, "stop_seen", 111,
                                    "\"signal\":\"SIGTERM\",\"heard_at\":111,\"seen_at\":111"},
                            told_two = {1, "ranks_told", 114, "\"ranks\":2"},
-                           deaf = {1, "ranks_deaf", 114, "\"ranks\":1"};
+                           deaf = {1, "ranks_deaf", 114, "\"ranks\":1"},
+                           still = {1, "ranks_still", 114, "\"ranks\":1"};
     static const struct {
         struct ev events[4];
-        bool unheard;
+        bool unheard, still;
     } table[] = {
-        {{NOTICE(1, 112), told_none}, false},
-        {{NOTICE(1, 112), told_none, deaf}, true},
-        {{NOTICE(1, 112), told_none, deaf, told_two}, false},
-        {{told_none, deaf}, false},
-        {{seen, NOTICE(1, 112), told_none, deaf}, false},
+        {{NOTICE(1, 112), told_none}, false, false},
+        {{NOTICE(1, 112), told_none, deaf}, true, false},
+        {{NOTICE(1, 112), told_none, deaf, told_two}, false, false},
+        {{told_none, deaf}, false, false},
+        {{seen, NOTICE(1, 112), told_none, deaf}, false, false},
+        {{NOTICE(1, 112), told_none, still}, false, true},
+        {{NOTICE(1, 112), told_none, deaf, still}, false, true},
+        {{NOTICE(1, 112), still, told_two}, false, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct run_state s;
@@ -421,6 +425,7 @@ static void ranks_without_a_handler(void **state)
         for (size_t k = 0; k < 4 && table[i].events[k].kind; k++)
             apply(&s, &table[i].events[k]);
         assert_int_equal(run_attempt_unheard(&s.attempts[0]), table[i].unheard);
+        assert_int_equal(run_attempt_still(&s.attempts[0]), table[i].still);
         run_state_release(&s);
     }
 }
