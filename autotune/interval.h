@@ -1,10 +1,11 @@
 /* interval: says how far a predicted step may be from the true one. Its functions are pure.
  *
- * Two things are not known. Steps differ from their predictions where all constants were fitted:
- * that is CONSTANT_TIME_SD of the stack. And where a constant was never fitted, for a device or a
- * stack that no row was of, its prior may be wrong by its standard deviation; the step is so by as
- * much as it depends on the constant. A constant that was fitted adds nothing: its error is part of
- * what TIME_SD was measured as.
+ * Three things are not known. Steps differ from their predictions where all constants were fitted:
+ * that is CONSTANT_TIME_SD of the stack. Where a constant was never fitted, for a device or a stack
+ * that no row was of, its prior may be wrong by its standard deviation; the step is so by as much
+ * as it depends on the constant. And a stack on a device of which there was no row differs from
+ * others in ways that no constant has: by the spread between such pairs. A constant that was fitted
+ * adds nothing: its error is part of what TIME_SD was measured as.
  *
  *     double sd = interval_sd(&of, &work, &layout);       // of ln(measured / predicted)
  *     lo = s * exp(-INTERVAL_SDS * sd), hi = s * exp(INTERVAL_SDS * sd);

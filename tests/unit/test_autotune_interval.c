@@ -84,8 +84,33 @@ static void untold(void **state)
     assert_true(sd_of(&f) < all);
 }
 
+/* A stack on a device that no row was of is off by the spread between such pairs, 0.13, besides the
+ * prior of what it computes; rows of the stack on another device, and of another stack on the device,
+ * do not change that. */
+static void untold_pair(void **state)
+{
+    static struct fixture f, other;
+    (void)state;
+    fixture_open(&f);
+    tell_all_but(&f, -1);
+    double fitted = sd_of(&f), v = f.v[CONSTANT_COMPUTE], s = step_of(&f);
+    struct constant *k = constants_at(&f.constants, CONSTANT_COMPUTE, &f.cluster.device, &f.stack);
+    k->value = v * 1.0001;
+    double depends = log(step_of(&f) / s) / log(1.0001);
+    assert_true(depends > 0.5 && depends <= 1);
+    double prior = depends * constant_table[CONSTANT_COMPUTE].sd;
+    tell_all_but(&f, CONSTANT_COMPUTE);
+    assert_close(sd_of(&f), sqrt(fitted * fitted + prior * prior + 0.13 * 0.13), 1e-3, "a pair");
+    fixture_open(&other);
+    snprintf(other.cluster.device.name, sizeof other.cluster.device.name, "another");
+    assert_non_null(constants_at(&f.constants, CONSTANT_COMPUTE, &other.cluster.device, &f.stack));
+    snprintf(other.stack.name, sizeof other.stack.name, "another");
+    assert_non_null(constants_at(&f.constants, CONSTANT_COMPUTE, &f.cluster.device, &other.stack));
+    assert_close(sd_of(&f), sqrt(fitted * fitted + prior * prior + 0.13 * 0.13), 1e-3, "others");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(untold)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(untold), cmocka_unit_test(untold_pair)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
