@@ -35,7 +35,7 @@ void comm_mpi_news_tell(const struct comm_world *world)
         return;
     int n = news_send(world, &gone, sent), all = n == 0;
     for (double until = clock_mono_s() + heard_s; !all && clock_mono_s() < until;) {
-        if (MPI_Testall(n, sent, &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+        if (!comm_mpi_all_came(n, sent, &all))
             return;
         clock_sleep_s(all ? 0 : nap_s);
     }

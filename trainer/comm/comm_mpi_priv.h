@@ -64,6 +64,9 @@ void comm_mpi_progress(struct comm *c);
 /* ---- comm_mpi_ask.c ---- */
 int comm_mpi_ask(struct comm *world, const struct comm_ask *ask);
 bool comm_mpi_answer(struct comm *world);
+/* Sets all to whether all of n requests have ended; those that have are MPI_REQUEST_NULL then.
+ * Returns false if MPI failed. */
+bool comm_mpi_all_came(int n, MPI_Request *requests, int *all);
 
 /* ---- comm_mpi_news.c ---- */
 /* Tells the ranks of other hosts which rank of this host has ended without a word, if one has and
