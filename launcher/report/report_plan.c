@@ -47,6 +47,7 @@ static const struct json_field item_fields[] = {
     {"mfu", JSON_NUM, AT(p.mfu), .min = 0, .max = 10},
     {"bytes", JSON_INT, AT(p.bytes), .min = 0, .max = 0x1p50},
     {"p_fits", JSON_NUM, AT(p.p_fits), .min = 0, .max = 1},
+    {"twins", JSON_ANY, 0, .optional = true},
     {"days", JSON_NUM, AT(days), .optional = true},
     {"gpu_hours", JSON_NUM, AT(gpu_hours), .optional = true},
     {"terms", JSON_ANY, 0},

@@ -202,6 +202,46 @@ static void prefix(void **state)
     planner_free(p);
 }
 
+/* Layouts that differ in order or shard group alone, and in neither time nor bytes, are ranked once,
+ * by the one with the fewest keys. All others keep their places, and none is lost. */
+static void twins_once(void **state)
+{
+    static struct stream_found ranked;
+    static int64_t twins[PLANNER_RANKED];
+    struct planner *p = planner_of("llama-3-70b", "dgx-h100", "reel", "8192", 512);
+    struct err err;
+    int64_t stood_for = 0;
+    (void)state;
+    assert_ok(planner_gpus(p, 512, &err), &err);
+    assert_ok(planner_search(p, 40, &found, &err), &err);
+    assert_ok(planner_rank(p, 20, &ranked, twins, &err), &err);
+    assert_int_equal(ranked.n, 20);
+    size_t k = 0;
+    for (size_t i = 0; i < found.n && k < ranked.n; i++) {
+        struct layout l = found.items[i].layout, one;
+        bool next = layout_equal(&l, &ranked.items[k].layout);
+        size_t of = next ? k : 0;
+        if (next)
+            k++;
+        while (!next && of < k) { /* it is one of those before, but for order and shard group */
+            one = ranked.items[of].layout;
+            one.order = l.order, one.fsdp = l.fsdp;
+            if (layout_equal(&one, &l))
+                break;
+            of++;
+        }
+        assert_true(of < k);
+        assert_close(found.items[i].seconds, ranked.items[of].seconds, 1e-4, "its time");
+        assert_true(found.items[i].bytes == ranked.items[of].bytes);
+        assert_true(next || l.order != 0);
+    }
+    assert_int_equal(k, ranked.n);
+    for (size_t i = 0; i < ranked.n; i++)
+        stood_for += twins[i];
+    assert_true(stood_for > 5 && ranked.items[3].layout.order == 0 && twins[3] == 2);
+    planner_free(p);
+}
+
 /* A plan at 4,096 GPUs takes little work: grids and micro-batch sizes whose layers are priced,
  * layouts sized and priced, and schedules replayed. The limits are a third to a half above what it
  * was when they were set. */
@@ -498,7 +538,8 @@ static void predicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(least),
+        cmocka_unit_test(brute_force), cmocka_unit_test(prefix), cmocka_unit_test(twins_once),
+        cmocka_unit_test(least),
         cmocka_unit_test(encoders_fill), cmocka_unit_test(average),
         cmocka_unit_test(processors), cmocka_unit_test(effort),
         cmocka_unit_test(nearest), cmocka_unit_test(refused),
