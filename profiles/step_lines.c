@@ -31,21 +31,29 @@ struct step_reader {
     struct pattern patterns[MAX_PATTERNS];
     int n;
     const struct format *format; /* NULL: the user's own pattern */
+    struct pattern bar;          /* of the format, if has_bar */
+    bool has_bar;
+    int64_t bar_n, bar_before;   /* the bar's count in its newest line, and before; -1: not known */
     double total; /* total of the training's bar; 0: not known yet. Other bars have other totals. */
 };
 
 /* These patterns match what trainers print: Megatron-LM's training_log; torchtitan's
  * MetricsProcessor; NeMo's and Lightning's progress bars and NeMo's text lines; Transformers'
  * ProgressCallback, which prints a dictionary of losses between two drawings of its bar. NeMo's bar
- * rounds its global_step where that is shorter, 1e+4: then the bar's own count is taken, which
- * restarts in each epoch. Lightning's bar is tqdm's or rich's; only tqdm's has a colon after the
- * epoch. tqdm's is drawn when a step is done, and again when its losses are known. Transformers'
- * bar is drawn at most ten times a second, but always after such a dictionary. */
+ * tells its losses with the global_step that they are of, but rounds that where it is shorter,
+ * 1e+4: then the bar's own count is taken, which restarts in each epoch. The bar is drawn with its
+ * new count and the losses of the step before, and then, by some versions, again with the new
+ * losses. So what is told where a count comes first is of the count before. Lightning's bar is
+ * tqdm's or rich's; only tqdm's has a colon after the epoch. tqdm's is drawn when a step is done,
+ * and again when its losses are known. Transformers' bar is drawn at most ten times a second, but
+ * always after such a dictionary. */
+#define NEMO_BAR "Epoch 0:.*[ |](?<step>[0-9]+)/[0-9]+[, ]"
 #define VALUE(name) "(?<" name ">[-+.0-9a-zA-Z]+)"
 static const struct format {
     const char *patterns[MAX_PATTERNS];
     enum step_loss loss;
     bool one_bar;
+    const char *bar; /* its first group is the bar's count, in every line of the bar; NULL: none */
 } formats[] = {
     {{"iteration +(?<step>[0-9]+)/ *(?<total>[0-9]+) *[|]",
       "elapsed time per iteration [(]ms[)]: *(?<time_ms>[0-9.]+)",
@@ -56,12 +64,13 @@ static const struct format {
       "loss: *" VALUE("loss"),
       "grad_norm: *" VALUE("grad_norm"),
       "tps: *(?<tps>[0-9.,]+)"}},
-    {{"Epoch 0:.*[ |](?<step>[0-9]+)/[0-9]+[, ].*global_step=[0-9.]+e|"
+    {{NEMO_BAR ".*global_step=[0-9.]+e|"
       "global_step[=:] *(?<index>[0-9.]+)([^0-9.e]|$)",
       "reduced_train_loss[=:] *" VALUE("loss"),
       "train_step_timing in s[=:] *(?<time_s>[0-9.]+)",
       "grad_norm[=:] *" VALUE("grad_norm"),
-      "lr[=:] *" VALUE("lr")}},
+      "lr[=:] *" VALUE("lr")},
+     .bar = NEMO_BAR},
     {{"Epoch *(?<epoch>[0-9]+)(: .*[|]|(/[0-9-]+)? .*[^ -~]) *(?<step>[0-9]+)/"
       "(?<total>[0-9]+|[?]|--) *([[]|[0-9-]+:)",
       "[ ,](train_)?loss(_step)?(=|: )" VALUE("loss")},
@@ -182,6 +191,7 @@ int step_reader_new(const char *pattern, const char *format, int64_t total,
     if (!r)
         return err_set(err, ERR_NOMEM, "out of memory");
     r->total = (double)total;
+    r->bar_n = r->bar_before = -1;
     for (size_t i = 0; format && i < ARRAY_LEN(formats); i++)
         if (strcmp(step_format_names[i], format) == 0)
             r->format = &formats[i];
@@ -196,6 +206,9 @@ int step_reader_new(const char *pattern, const char *format, int64_t total,
             goto out;
     if (!r->format && (rc = own_check(pattern, &r->patterns[0], err)) < 0)
         goto out;
+    if (r->format && r->format->bar && (rc = pattern_compile(r->format->bar, &r->bar, err)) < 0)
+        goto out;
+    r->has_bar = r->format && r->format->bar;
     *out = r;
     r = NULL;
 out:
@@ -207,6 +220,8 @@ void step_reader_free(struct step_reader *r)
 {
     for (int i = 0; r && i < r->n; i++)
         regfree(&r->patterns[i].compiled);
+    if (r && r->has_bar)
+        regfree(&r->bar.compiled);
     free(r);
 }
 
@@ -308,9 +323,22 @@ static void found_read(const struct pattern *p, const char *line, double found[N
         }
 }
 
+/* Notes the count of a bar whose losses may be of the count before. */
+static void bar_look(struct step_reader *r, const char *line)
+{
+    regmatch_t m[2];
+    if (!r->has_bar || regexec(&r->bar.compiled, line, 2, m, 0) != 0)
+        return;
+    int64_t n = (int64_t)number_read(line, m[1]);
+    r->bar_before = n >= r->bar_n ? r->bar_n : -1; /* it went back */
+    r->bar_n = n;
+}
+
 static int64_t steps_done(struct step_reader *r, const double found[N_GROUPS])
 {
-    double done = isnan(found[G_INDEX]) ? found[G_STEP] : found[G_INDEX] + 1;
+    double done = !isnan(found[G_INDEX]) ? found[G_INDEX] + 1
+                  : r->has_bar           ? (double)r->bar_before
+                                         : found[G_STEP];
     if (r->format && r->format->one_bar && !isnan(done)) {
         r->total = r->total > 0 ? r->total : found[G_TOTAL];
         done = found[G_TOTAL] == r->total ? done : NAN;
@@ -325,6 +353,7 @@ bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_
     double found[N_GROUPS];
     bool any = false, odd_loss = false;
     *n = escapes_strip(line, *n);
+    bar_look(r, line);
     for (int g = 0; g < N_GROUPS; g++)
         found[g] = NAN;
     for (int i = 0; i < r->n; i++) {
