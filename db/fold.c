@@ -58,7 +58,7 @@ static enum fold_kind kind_of(const char *name)
 /* Parameters ?2 and ?3 are the ids of the first and last new event; they are not bound when the
  * whole run is folded. The plus sign makes SQLite search by id instead of reading the whole run. */
 #define COLUMNS "SELECT kind, attempt, writer, seq, host, boot, mono, wall"
-#define TIMES ", started_at, seconds, cause, replayed, ended_ago_s FROM fold_event"
+#define TIMES ", started_at, seconds, cause, replayed, ended_ago_s, ended_at FROM fold_event"
 #define NEWS " WHERE id BETWEEN ?2 AND ?3 AND +run = ?1 ORDER BY id"
 #define ALL " WHERE run = ?1 ORDER BY attempt, writer, seq"
 /* These are the events of attempt ?2. */
@@ -89,6 +89,7 @@ static void event_read(struct store_query *q, bool times, struct fold_event *e)
         e->cause = *store_text(q, 10) ? store_text(q, 10) : "unknown";
         e->replayed = store_int(q, 11);
         e->ended_ago_s = store_num(q, 12);
+        e->ended_at = store_num(q, 13);
     } else {
         e->overtakes = store_column_type(q, 8) != STORE_NULL;
         e->overtaken = store_int(q, 8);
@@ -206,7 +207,7 @@ static int end_take(struct fold *f, struct fold_attempt *a, const struct fold_ev
     struct fold_end told = {.writer = e->writer, .seq = e->seq};
     if (a->end_writer && !fold_end_counts(&told, &known))
         return 0;
-    a->end = at;
+    a->end = e->ended_at > 0 ? e->ended_at : at;
     a->end_seq = e->seq;
     a->end_writer = arena_strdup(&f->arena, e->writer);
     a->down = arena_strdup(&f->arena, e->cause);

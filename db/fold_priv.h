@@ -39,6 +39,7 @@ struct fold_event { /* texts are borrowed until the query's next row */
     struct fold_reading clocks;
     /* set for activities such as steps and saves; NaN where unknown */
     double started_at, seconds, ended_ago_s;
+    double ended_at; /* of FOLD_ENDED: UTC s; NaN: when the event was written */
     bool replayed;
     /* a step of which later executions are already folded; the first of them is of this attempt */
     bool overtakes;

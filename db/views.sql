@@ -39,7 +39,9 @@ SELECT
     OR EXISTS (SELECT 1 FROM step o WHERE o.run = s.run AND o.step = s.step
                  AND (o.attempt, o.seq, o.writer) < (s.attempt, s.seq, s.writer))
     AS replayed, -- 1: the step was done before
-  s.ended_ago_s -- s from the step's end to the event; NULL: none, or not told
+  s.ended_ago_s, -- s from the step's end to the event; NULL: none, or not told
+  CASE WHEN e.kind = 'attempt_ended' THEN json_extract(e.json, '$.ended_at') END
+    AS ended_at -- UTC s; when the attempt ended; NULL: when this was written
 FROM event e LEFT JOIN step s ON s.event = e.id;
 
 DROP VIEW IF EXISTS run;

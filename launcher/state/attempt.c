@@ -183,8 +183,13 @@ static void end_name(struct attempt *a, int64_t number, enum named_end end,
     name_put(a, number);
 }
 
+/* Says when an attempt ended whose end is written only later; 0: not known. */
+struct end_time {
+    double heard_at, ended_at; /* its last event, and its end, UTC s */
+};
+
 static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, int exit_signal,
-                   const char *detail, double heard_at, struct err *err)
+                   const char *detail, struct end_time when, struct err *err)
 {
     struct evlog_event e;
     event_begin(log, &e, attempt_ended);
@@ -192,8 +197,10 @@ static int end_put(struct evlog *log, enum attempt_cause cause, int exit_code, i
     event_int(&e, attempt_ended, exit_code, exit_code);
     event_int(&e, attempt_ended, signal, exit_signal);
     event_text(&e, attempt_ended, detail, detail);
-    if (heard_at > 0)
-        event_num(&e, attempt_ended, heard_at, heard_at);
+    if (when.heard_at > 0)
+        event_num(&e, attempt_ended, heard_at, when.heard_at);
+    if (when.ended_at > 0)
+        event_num(&e, attempt_ended, ended_at, when.ended_at);
     return evlog_commit(log, &e, true, err);
 }
 
@@ -201,7 +208,7 @@ int attempt_end(struct attempt *a, enum attempt_cause cause, int exit_code, int 
                 const char *detail)
 {
     struct err err = {0};
-    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, 0, &err);
+    int rc = end_put(a->log, cause, exit_code, exit_signal, detail, (struct end_time){0}, &err);
     if (rc < 0)
         log_msg(LOG_WARN, "the attempt's end is not written%s: %s",
                 evlog_keeps(a->log) ? " yet" : "", err.text);
@@ -357,12 +364,15 @@ static void notice_put(struct evlog *log, const struct run_attempt *last)
     commit(log, &e, true);
 }
 
-/* Writes the event of the end that a file's name tells. */
+/* Writes the event of the end that a file's name tells. The name dates that of the trainer. */
 static int named_end_put(struct evlog *log, const struct run_attempt *last, double heard_at,
                          struct err *err)
 {
-    return end_put(log, last->cause, last->exit_code, last->named.exit_signal, last->detail,
-                   heard_at, err);
+    bool dated = last->named.end == NAMED_ENDED;
+    struct end_time when = {.heard_at = dated ? 0 : heard_at,
+                            .ended_at = dated ? last->named.at : 0};
+    return end_put(log, last->cause, last->exit_code, last->named.exit_signal, last->detail, when,
+                   err);
 }
 
 /* Returns why an attempt ended whose agent did not say it, and writes into detail how. */
@@ -394,7 +404,8 @@ static int silent_close(const struct attempt *a, const struct run_state *state, 
     enum attempt_cause cause = unsaid_cause(state, last, agent_signal, ending, detail);
     double heard_at = writer == FOLLOWER ? last->last_event_at : 0;
     rc = last->end_named ? named_end_put(*log, last, heard_at, err)
-                         : end_put(*log, cause, -1, agent_signal, detail, heard_at, err);
+                         : end_put(*log, cause, -1, agent_signal, detail,
+                                   (struct end_time){.heard_at = heard_at}, err);
     if (rc == 0)
         notice_put(*log, last);
     return rc == ERR_FULL ? ERR_FULL : 0;

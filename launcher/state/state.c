@@ -238,7 +238,8 @@ static void apply_end(struct run_attempt *a, const struct told_event *e)
     a->end_told.seq = told.seq;
     a->end_told.wall = wall;
     snprintf(a->end_told.writer, sizeof a->end_told.writer, "%s", told.writer);
-    a->end_time = e->time;
+    double ended_at = json_num(event, "ended_at", 0);
+    a->end_time = ended_at > 0 ? (struct fold_time){FOLD_NO_CLOCK, ended_at} : e->time;
     a->end_named = false;
     a->cause = cause_parse(json_text(event, "cause", ""));
     a->exit_code = (int)json_int(event, "exit_code", 0);
