@@ -11,6 +11,7 @@
 
 #include "base/evlog.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/num.h"
 #include "db/event.h"
@@ -109,10 +110,9 @@ static void glob_escape(struct str *out, const char *path)
     }
 }
 
-/* Adds the logs that match the pattern to the temporary table `found`, by their resolved names. */
-static int pattern_list(struct ingest *in, const char *pattern, struct err *err)
+/* Adds the files that match the pattern to a temporary table, by their resolved names. */
+static int pattern_list(struct ingest *in, const char *pattern, const char *sql, struct err *err)
 {
-    static const char sql[] = "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING";
     char real[PATH_MAX];
     glob_t found = {0};
     int rc = 0;
@@ -131,22 +131,27 @@ out:
 
 static int source_list(struct ingest *in, const char *dir, struct err *err)
 {
-    static const char *const patterns[] = {
-        "/*.evlog",
-        "/events/*.evlog",
-        "/.reel/events/*.evlog",
-        "/runs/*/events/*.evlog",
-        "/tunes/*/events/*.evlog",
-        "/curations/*/.reel/events/*.evlog"};
+    static const char logs[] = "INSERT INTO found(path) VALUES (?1) ON CONFLICT DO NOTHING";
+    static const char ends[] = "INSERT INTO found_end(path) VALUES (?1) ON CONFLICT DO NOTHING";
+    static const struct {
+        const char *text, *sql;
+    } patterns[] = {{"/*.evlog", logs},
+                    {"/events/*.evlog", logs},
+                    {"/.reel/events/*.evlog", logs},
+                    {"/runs/*/events/*.evlog", logs},
+                    {"/tunes/*/events/*.evlog", logs},
+                    {"/curations/*/.reel/events/*.evlog", logs},
+                    {"/events/end.*", ends},
+                    {"/runs/*/events/end.*", ends}};
     struct str pattern = STR_INIT;
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
         str_clear(&pattern);
         glob_escape(&pattern, dir);
-        str_add(&pattern, patterns[i]);
+        str_add(&pattern, patterns[i].text);
         if ((rc = str_check(&pattern, err)) < 0)
             goto out;
-        if ((rc = pattern_list(in, pattern.p, err)) < 0)
+        if ((rc = pattern_list(in, pattern.p, patterns[i].sql, err)) < 0)
             goto out;
     }
 out:
@@ -154,7 +159,8 @@ out:
     return rc;
 }
 
-/* Lists all logs under all known folders in the temporary table `found`. */
+/* Lists all logs under all known folders in the temporary table `found`, and the files whose names
+ * may tell an end in `found_end`. */
 static int files_find(struct ingest *in, struct err *err)
 {
     struct store_query *q = NULL;
@@ -438,6 +444,43 @@ static int files_each(struct ingest *in, log_file_fn *fn, struct err *err)
     return rc;
 }
 
+/* ---- ends that a file's name tells ---- */
+
+static int named_ingest(struct ingest *in, const char *path, struct err *err)
+{
+    struct str text = STR_INIT;
+    struct json_doc doc = {0};
+    struct event_key k;
+    int64_t id = 0;
+    bool replaced = false;
+    int rc;
+    if ((rc = ingest_named_event(in->db, path, &text, err)) < 0 || !text.len)
+        goto out;
+    if ((rc = json_parse(text.p, text.len, path, &doc, err)) < 0)
+        goto out;
+    if ((rc = event_write(in->writer, doc.root, text.p, text.len, &id, &replaced, err)) <= 0)
+        goto out;
+    in->report.events_new++;
+    rc = event_key_read(doc.root, &k) ? news_add(in, k.run, id, replaced, err) : 0;
+out:
+    json_release(&doc);
+    str_release(&text);
+    return rc;
+}
+
+static int named_each(struct ingest *in, struct err *err)
+{
+    struct store_query *q = NULL;
+    int rc = store_ask(in->db, "SELECT path FROM found_end ORDER BY path", &q, err);
+    if (rc < 0)
+        return rc;
+    while ((rc = store_next(q, err)) > 0)
+        if ((rc = named_ingest(in, store_text(q, 0), err)) < 0)
+            break;
+    store_end(q);
+    return rc;
+}
+
 /* ---- the whole ---- */
 
 static int runs_fold(struct ingest *in, struct err *err)
@@ -526,6 +569,8 @@ static int ingest_commit(struct ingest *in, const char *const *dirs, size_t n_di
     if ((rc = files_each(in, log_file_verify, err)) < 0)
         return rc;
     if ((rc = files_each(in, log_file_ingest, err)) < 0)
+        return rc;
+    if ((rc = named_each(in, err)) < 0)
         return rc;
     if ((rc = runs_fold(in, err)) < 0)
         return rc;

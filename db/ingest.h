@@ -7,6 +7,9 @@
  * does not matter in which order and how often files are read, or whether there are copies of a
  * file.
  *
+ * An end of an attempt that only a file's name tells (fold/named.h) becomes an event, too, whose
+ * writer is end-name.
+ *
  * Two different events can have one key: a log lost its tail and grew again while a copy of the old
  * one remains, or two processes held it at once. Then an attempt's end wins over anything else,
  * then the later event by wall time, then by text. The other one is kept in table `conflict`.

@@ -8,8 +8,6 @@
 #include "launcher/state/name_file.h"
 
 static const char prefix[] = "end.";
-static const char *const ends[] = {[NAMED_OPEN] = "open", [NAMED_GIVEN_BACK] = "given",
-                                   [NAMED_ENDED] = "ended", [NAMED_AGENT_DIED] = "died", NULL};
 
 bool end_name_is(const char *name) { return str_starts(name, prefix); }
 
@@ -26,21 +24,18 @@ static int place_of(const char *word, const char *const *list)
 
 bool end_name_parse(const char *name, struct run_named *out)
 {
-    long long attempt, noticed_ms, at_ms;
-    char how[16], why[16];
-    int signo, at_node, code, killed_by;
-    if (sscanf(name, "end.%lld.%d.%d.%lld.%15[a-z].%15[a-z_].%d.%d.%lld", &attempt, &signo,
-               &at_node, &noticed_ms, how, why, &code, &killed_by, &at_ms) != 9)
+    struct fold_named n;
+    if (!fold_named_parse(name, &n))
         return false;
-    int end = place_of(how, ends), cause = place_of(why, attempt_cause_names);
-    if (attempt < 1 || end < 0 || (end != NAMED_OPEN && cause < 0))
+    int cause = place_of(n.cause, attempt_cause_names);
+    if (n.end != NAMED_OPEN && cause < 0)
         return false;
     *out = (struct run_named){
-        .attempt = attempt,
-        .signo = signo, .at_node = at_node != 0, .notice_at = (double)noticed_ms / 1e3,
-        .end = (enum named_end)end, .cause = cause < 0 ? CAUSE_NONE : (enum attempt_cause)cause,
-        .exit_code = code, .exit_signal = killed_by,
-        .at = (double)at_ms / 1e3};
+        .attempt = n.attempt,
+        .signo = n.signo, .at_node = n.at_node, .notice_at = n.notice_at,
+        .end = n.end, .cause = cause < 0 ? CAUSE_NONE : (enum attempt_cause)cause,
+        .exit_code = n.exit_code, .exit_signal = n.exit_signal,
+        .at = n.at};
     return true;
 }
 
@@ -55,7 +50,7 @@ int end_name_put(const char *run_dir, const struct run_named *n, struct err *err
 {
     char name[LIMIT_NAME_BYTES];
     snprintf(name, sizeof name, "%s%lld.%d.%d.%lld.%s.%s.%d.%d.%lld", prefix, (long long)n->attempt,
-             n->signo, n->at_node, (long long)(n->notice_at * 1e3), ends[n->end],
+             n->signo, n->at_node, (long long)(n->notice_at * 1e3), fold_named_word(n->end),
              n->end == NAMED_OPEN ? "none" : attempt_cause_names[n->cause], n->exit_code,
              n->exit_signal, (long long)(n->at * 1e3));
     return name_file_put(run_dir, prefix, name, is_older, n, err);

@@ -31,6 +31,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "fold/clock.h"
+#include "fold/named.h"
 #include "launcher/state/told.h"
 #include "profiles/run.h"
 
@@ -60,7 +61,6 @@ enum run_wish { WISH_RUN, WISH_PAUSE, WISH_CANCEL };
 
 /* Holds what a file's name tells of an attempt, for whose events the disk had no room
  * (launcher/state/end_name.h). */
-enum named_end { NAMED_OPEN, NAMED_GIVEN_BACK, NAMED_ENDED, NAMED_AGENT_DIED };
 struct run_named {
     int64_t attempt;  /* 0: no name tells of it */
     int signo;        /* of the first stop notice; 0: there was none */
