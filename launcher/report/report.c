@@ -37,7 +37,7 @@ static const char style[] =
     ".replay{fill:var(--paper);fill-opacity:.01;stroke:var(--again);stroke-width:1.6}\n"
     ".trial,.room{fill:var(--paper);stroke:var(--mark);stroke-width:1.6}.winner{fill:var(--mark)}"
     ".ideal{stroke:var(--rule);stroke-dasharray:2 4}.interval{stroke:var(--mark);"
-    "stroke-opacity:.45}"
+    "stroke-opacity:.45}.cut{fill:var(--mark);fill-opacity:.6}"
     ".term{fill:var(--mark);stroke:var(--paper)}.measured{stroke:var(--ink);stroke-width:3}"
     ".within{fill:var(--ink)}.between{fill:none;stroke:var(--ink);stroke-width:1.2}\n"
     ".bar,.span{stroke:var(--mark);stroke-width:.6}.span{stroke:none;shape-rendering:crispEdges}"

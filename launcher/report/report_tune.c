@@ -42,7 +42,8 @@ static void layout_brief(struct str *out, const char *layout)
 /* ---- the chart ---- */
 
 struct extent {
-    double hi;
+    double hi;  /* s; the longest step, predicted or measured */
+    double far; /* s; where the longest interval ends */
     int64_t both, measured;
 };
 
@@ -55,6 +56,8 @@ static void extent_row(struct store_query *q, void *ctx)
         return;
     e->both++;
     e->hi = fmax(e->hi, fmax(p, m));
+    if (isfinite(store_num(q, T_HI)))
+        e->far = fmax(e->far, store_num(q, T_HI));
 }
 
 static void mark_row(struct store_query *q, void *ctx)
@@ -77,16 +80,21 @@ static void mark_row(struct store_query *q, void *ctx)
     str_release(&title);
 }
 
-/* Draws the interval of a prediction, cut off at the end of the axis. */
+/* Draws the interval of a prediction. One that goes beyond the end of the axis ends there, in an
+ * arrow. */
 static void interval_row(struct store_query *q, void *ctx)
 {
     struct chart *c = ctx;
-    double lo = store_num(q, T_LO), hi = fmin(store_num(q, T_HI), c->x.hi),
-           m = store_num(q, T_MEASURED);
-    if (isfinite(lo) && isfinite(hi) && isfinite(m) && lo < hi)
-        str_addf(c->out,
-                 "<line class=\"interval\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-                 chart_x(c, lo), chart_y(c, m), chart_x(c, hi), chart_y(c, m));
+    double lo = store_num(q, T_LO), end = store_num(q, T_HI), hi = fmin(end, c->x.hi),
+           m = store_num(q, T_MEASURED), x = chart_x(c, hi), y = chart_y(c, m);
+    if (!isfinite(lo) || !isfinite(end) || !isfinite(m) || lo >= hi)
+        return;
+    str_addf(c->out,
+             "<line class=\"interval\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+             chart_x(c, lo), y, x, y);
+    if (end > c->x.hi)
+        str_addf(c->out, "<path class=\"cut\" d=\"M%.1f %.1fl9 4.5l-9 4.5z\"><title>to %.4g s"
+                 "</title></path>\n", x, y - 4.5, end);
 }
 
 static void label_row(struct store_query *q, void *ctx)
@@ -99,8 +107,13 @@ static void label_row(struct store_query *q, void *ctx)
     chart_label(ctx, store_num(q, T_PREDICTED), store_num(q, T_MEASURED), text);
 }
 
-static int chart_draw(struct report *r, double hi, struct err *err)
+/* The axis of predictions holds all intervals, as long as it is no more than LONGEST times as long
+ * as that of measurements: an early interval may be many times as wide as all steps. */
+#define LONGEST 2.0
+
+static int chart_draw(struct report *r, const struct extent *e, struct err *err)
 {
+    double x_hi = fmin(fmax(e->hi, e->far), LONGEST * e->hi);
     struct chart c = {.out = r->out,
                       .x_title = "predicted step, s",
                       .y_title = "measured step, s",
@@ -108,11 +121,12 @@ static int chart_draw(struct report *r, double hi, struct err *err)
                       .y_scale = 1,
                       .width = 480,
                       .height = 440,
-                      .x = chart_axis_round(0, hi, 6),
-                      .y = chart_axis_round(0, hi, 6)};
+                      .x = chart_axis_round(0, x_hi, 6),
+                      .y = chart_axis_round(0, e->hi, 6)};
+    double equal = fmin(c.x.hi, c.y.hi);
     chart_begin(&c);
     str_addf(r->out, "<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-             chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, c.x.hi), chart_y(&c, c.y.hi));
+             chart_x(&c, 0), chart_y(&c, 0), chart_x(&c, equal), chart_y(&c, equal));
     int rc;
     if ((rc = store_each(r->db, sql_trials, r->scope->tune, interval_row, &c, err)) < 0)
         return rc;
@@ -120,7 +134,7 @@ static int chart_draw(struct report *r, double hi, struct err *err)
         return rc;
     if ((rc = store_each(r->db, sql_trials, r->scope->tune, label_row, &c, err)) < 0)
         return rc;
-    chart_label(&c, 0.35 * c.x.hi, 0.35 * c.y.hi, "as predicted");
+    chart_label(&c, 0.35 * equal, 0.35 * equal, "as predicted");
     chart_end(&c);
     return 0;
 }
@@ -218,7 +232,7 @@ static int trials_chart(struct report *r, struct err *err)
     int rc;
     if ((rc = store_each(r->db, sql_trials, r->scope->tune, extent_row, &e, err)) < 0)
         return rc;
-    if (e.both && (rc = chart_draw(r, e.hi, err)) < 0)
+    if (e.both && (rc = chart_draw(r, &e, err)) < 0)
         return rc;
     if (!e.both)
         str_add(r->out, "<p>No trial has both a prediction and a measurement.</p>\n");
@@ -242,8 +256,8 @@ int report_trials(struct report *r, struct err *err)
     str_add(r->out, "<p class=\"why\">Tuning ");
     html_escape(r->out, tune);
     str_add(r->out, ". Each prediction was stored before its measurement; error is predicted over "
-                    "measured, less one. A line is where nine of ten measurements were expected. "
-                    "Numbers are the table's.</p>\n");
+                    "measured, less one. A line is where nine of ten measurements were expected; "
+                    "an arrow at its end says that it goes on. Numbers are the table's.</p>\n");
     if ((rc = trials_chart(r, err)) < 0)
         return rc;
     str_add(

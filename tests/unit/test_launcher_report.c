@@ -294,6 +294,15 @@ static void test_a_tuning_alone(void **state)
     assert_int_equal(count(text, "<tr class=\"trial-row"), FX_TRIALS);
     assert_int_equal(rows_of(text, NULL, "<path class=\"trial"), FX_MEASURED);
     assert_non_null(strstr(text, "3 of 8 trials were not measured"));
+    /* The longest step takes 3.61 s. An interval to 5.2 s ends where it does, on an axis of 400 px
+     * to 8 s; one to 40 s at the axis' end, in an arrow. */
+    const char *chart = strstr(text, "predicted step, s"), *end = strstr(chart, "</svg>");
+    assert_int_equal(count(chart, "<line class=\"interval\"") - count(end, "<line class=\"interval\""),
+                     FX_MEASURED);
+    assert_non_null(strstr(chart, "x2=\"324.0\""));
+    assert_int_equal(count(text, "class=\"cut\""), 1);
+    assert_non_null(strstr(text, "<path class=\"cut\" d=\"M464.0 "));
+    assert_non_null(strstr(text, "<title>to 40 s</title>"));
     assert_non_null(strstr(text, "; 2 of 3 layouts whose intervals meet the best's were measured"));
     free(text);
 }
