@@ -17,12 +17,14 @@ static const struct opt opts[] = {
 };
 const struct opt_cmd train_cmd_layouts = {
     "layouts", "list the layouts that a model can be trained in", "", opts, ARRAY_LEN(opts), 0, 0,
-    "One layout a line, as --layout of reel-train train takes it; lines that begin with # tell how "
-    "many of the layouts tried each rule left out, and how many legal ones are not listed without "
-    "--all, by axis. Exit status 1 when none is left, or --layout is not legal. Of two names for "
-    "one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, recompute_layers=0 for "
-    "all layers of a virtual stage, zero=0 over one rank, the first of the orders that place all "
-    "ranks alike."};
+    "One layout a line, as --layout of reel-train train takes it. The list is short, for readers: "
+    "without --all it has few numbers of virtual stages, sizes of micro-batches and recomputed "
+    "layers, and one order of ranks. The space of 'reel tune' has all of them. Lines that begin "
+    "with # tell how many of the layouts tried each rule left out, and how many legal ones are not "
+    "listed without --all, by axis. Exit status 1 when none is left, or --layout is not legal. Of "
+    "two names for one layout the simpler stands: fsdp=0 for fsdp=dp and under zero=0, "
+    "recompute_layers=0 for all layers of a virtual stage, zero=0 over one rank, the first of the "
+    "orders that place all ranks alike."};
 
 static int64_t thinned(const struct space *s)
 {

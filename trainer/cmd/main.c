@@ -24,7 +24,7 @@ static const struct opt_note examples[] = {
     {"reel-train ckpt diff run-a run-b", "where the newest checkpoints of two runs differ", "ckpt"},
     {"mpirun -n 2 reel-train probe --dtype bf16", "the rates of two ranks that compute together",
      "probe"},
-    {"reel-train layouts --model dit-7b --ranks 8 --gbs 64", "every layout of eight ranks",
+    {"reel-train layouts --model dit-7b --ranks 8 --gbs 64 --all", "every layout of eight ranks",
      "layouts"},
     {"reel-train generate run/ckpt/step-00000020 --output latents",
      "latents, for 'reel-curate decode'", "generate"},
