@@ -218,7 +218,10 @@ static int described_explain(struct explanation *x, const char *path, const char
 /* ---- prices of a probed machine ---- */
 
 /* Tells whether the plan has the prices of a probed machine, with what they follow from. */
-static bool is_probed(const struct plan *p) { return !*p->cluster && p->n_memory > 0; }
+static bool is_probed(const struct plan *p)
+{
+    return !*p->cluster && p->n_memory > 0 && p->predicted_step_s > 0 && p->predicted_bytes > 0;
+}
 
 static struct explain_constant rate_of(const struct plan_term *term)
 {
