@@ -62,6 +62,7 @@ struct price_machine {
     double score_bytes;            /* bytes/s of the matrix of scores */
     /* bytes/s of norms of gradients, of the update, and of clearing gradients */
     double norm_bytes, update_bytes, clear_bytes;
+    enum dtype act;                /* of activations */
     double act_bytes;              /* bytes of an activation's element */
     const struct speed *speed;     /* what a probe measured; borrowed; NULL: use the peaks */
     bool overlaps;                 /* messages travel while a rank computes */
@@ -108,6 +109,12 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
  * context-parallel ranks have unequal numbers of tokens, the side is their mean: a fraction, which
  * 8 does not divide either. */
 double price_ragged(const struct price_machine *m, double side);
+
+/* Returns the curve of the device from which attention of this kind and shape is priced; NULL: it
+ * is priced by constants alone. A curve of one point says nothing about sizes, one in another dtype
+ * is of another kernel, and all are of the device's fastest kernel. */
+const struct curve *price_attention_curve(const struct price_machine *m, enum stack_attention kind,
+                                          const struct work_attention *a);
 
 /* Holds the seconds of one part. */
 struct price_part {

@@ -1,14 +1,16 @@
 /* This file computes how long a part and a message take. Symbols are those of profiles/work.h;
  * besides, e is a share of the peak, and h is the size at which half of that share is reached. Both
- * are constants of the operation.
+ * are constants of the operation, and e0 is e by the device's profile.
  *
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), longer where
  *                  n or k is no multiple of 64, and longer again where it is no multiple of 8; or
  *                  its operands' bytes / (bandwidth · copy_share) if that is longer; and never less
  *                  than 2 m n k / peak
  *     attention    4 pairs heads d / (peak e · q/(q+h)) · attention_pace, 2.5 times the FLOPs
- *                  backward. Where the scores are kept: products of 4 q k heads d, twice backward,
- *                  and their bytes / (bandwidth · scores_share)
+ *                  backward. Where the device has a curve of its fastest kernel, it stands for the
+ *                  last factor: 4 pairs heads d / (peak curve(sqrt(q k)) e/e0) · attention_pace.
+ *                  Where the scores are kept: products of 4 q k heads d, twice backward, and their
+ *                  bytes / (bandwidth · scores_share)
  *     elementwise  (bytes · elementwise + bytes of norms · norm_passes + bytes of adding up
  *                  gradients) / (bandwidth · copy_share)
  *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
@@ -48,7 +50,8 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
                    bool fp8, struct price_machine *out)
 {
     const struct device *d = &cluster->device;
-    struct price_machine m = {.cluster = cluster, .act_bytes = (double)dtype_bytes(dtype)};
+    struct price_machine m = {
+        .cluster = cluster, .act = dtype, .act_bytes = (double)dtype_bytes(dtype)};
     memcpy(m.v, v, sizeof m.v);
     fp8 = fp8 && d->peak_flops[DTYPE_FP8] > 0;
     m.attention_flops = d->peak_flops[dtype];
@@ -220,16 +223,45 @@ static double gemm_seconds(const struct price_machine *m, const struct work *w,
 static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
 { return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
 
+const struct curve *price_attention_curve(const struct price_machine *m, enum stack_attention kind,
+                                          const struct work_attention *a)
+{
+    const struct device *d = &m->cluster->device;
+    bool fastest = kind == ATTENTION_FLASH ||
+                   (kind == ATTENTION_FLASH2 && !(d->peak_flops[DTYPE_FP8] > 0));
+    const struct curve_case of = {.kind = a->backward ? CURVE_ATTN_BWD : CURVE_ATTN_FWD,
+                                  .dtype = m->act, .causal = a->pairs < a->q * a->k,
+                                  .head_dim = (int64_t)a->dim};
+    const struct curve *c = fastest ? curves_find(&d->curves, &of) : NULL;
+    return c && c->n > 1 && c->of.dtype == of.dtype ? c : NULL;
+}
+
+/* Returns by how much attention of this shape and mask is slower than attention_forward or
+ * attention_backward say: by the device's curve, or else by the number of queries. */
+static double attention_slow(const struct price_machine *m, enum stack_attention kind,
+                             const struct work_attention *a)
+{
+    const struct device *d = &m->cluster->device;
+    const struct curve *c = price_attention_curve(m, kind, a);
+    return c ? (a->backward ? d->attn_bwd_efficiency : d->attn_fwd_efficiency) /
+                   curve_at(c, sqrt(a->q * a->k))
+             : 1 + m->v[CONSTANT_ATTENTION_HALF] / a->q;
+}
+
+static double scores_seconds(const struct price_machine *m, const struct work_attention *a)
+{
+    double h = m->v[CONSTANT_GEMM_HALF];
+    double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
+                      (1 + h / a->k) * price_ragged(m, a->dim);
+    return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
+}
+
 static double attention_seconds(const struct price_machine *m, enum stack_attention kind,
                                 const struct work_attention *a)
 {
     double flops = 4 * a->pairs * a->heads * a->dim;
-    if (attention_keeps_scores(kind)) {
-        double h = m->v[CONSTANT_GEMM_HALF];
-        double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
-                          (1 + h / a->k) * price_ragged(m, a->dim);
-        return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
-    }
+    if (attention_keeps_scores(kind))
+        return scores_seconds(m, a);
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
     if (kind == ATTENTION_FLASH1)
         share *= m->v[CONSTANT_FLASH1_SHARE];
@@ -237,7 +269,7 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
     if (kind == ATTENTION_FLASH2 && m->cluster->device.peak_flops[DTYPE_FP8] > 0)
         share *= m->v[CONSTANT_FLASH2_SHARE];
     return a->count * (a->backward ? 2.5 : 1) * flops / (m->attention_flops * share) *
-           (1 + m->v[CONSTANT_ATTENTION_HALF] / a->q) * m->v[CONSTANT_ATTENTION_PACE];
+           attention_slow(m, kind, a) * m->v[CONSTANT_ATTENTION_PACE];
 }
 
 static double message_seconds(const struct price_machine *m, const struct work *w,

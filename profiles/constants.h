@@ -37,11 +37,11 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
     X(FP8_SHARE, "fp8_share", "1", SCOPE_DEVICE, 0.60, 0.20, 0.05, 1,                              \
       "share of the fp8 peak that products in fp8 reach")                                          \
     X(ATTENTION_FORWARD, "attention_forward", "1", SCOPE_DEVICE, 0, 0.15, 0.02, 1,                 \
-      "share of the peak that fused attention reaches")                                            \
+      "share of the peak that fused attention reaches; over the profile's, it multiplies curves")  \
     X(ATTENTION_BACKWARD, "attention_backward", "1", SCOPE_DEVICE, 0, 0.15, 0.02, 1,               \
       "the same backward, counted as 2.5 times the forward")                                       \
     X(ATTENTION_HALF, "attention_half", "tokens", SCOPE_DEVICE, 400, 0.50, 1, 65536,               \
-      "queries at which attention reaches half of that")                                           \
+      "queries at which attention reaches half of that, where no curve says it")                   \
     X(ATTENTION_PACE, "attention_pace", "1", SCOPE_BOTH, 1, 0.25, 0.1, 10,                         \
       "seconds of fused attention of a stack on a device, what the shares say being 1")            \
     X(FLASH1_SHARE, "flash1_share", "1", SCOPE_ALL, 0.60, 0.25, 0.1, 1.5,                          \

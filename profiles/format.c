@@ -44,7 +44,11 @@ static const struct format device = {
     "message (the others). Its values are shares: of the peak in its dtype, with a causal mask "
     "counted as half the FLOPs and a backward as 2.5 forwards; for attn_*_fill of what enough rows "
     "reach; for norms, fused or of a framework's own ops, of the memory's bandwidth, with 2 "
-    "tensors moved forward and 3 backward. all_reduce's are bus bandwidth in B/s, inside a node.",
+    "tensors moved forward and 3 backward. all_reduce's are bus bandwidth in B/s, inside a node."
+    "\n\nPredictions read attn_fwd and attn_bwd of two points or more, for the device's fastest "
+    "kernel in that dtype; the size is the side of a square of as many scores. The other kinds are "
+    "for whoever compares: with them predictions were worse somewhere (docs/predictions.md), and "
+    "no program reads them.",
     device_format};
 static const struct format cluster = {
     "cluster", "a cluster: its device, its nodes and the switches between them",

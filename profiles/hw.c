@@ -89,8 +89,8 @@ static const struct json_field device_fields[] = {
     {"attn_bwd_efficiency", JSON_NUM, AT(d.attn_bwd_efficiency), .min = 1e-3, .max = 1,
      .help = "and its backward, counted as 2.5 times the forward's FLOPs"},
     {"curves", JSON_ANY, 0, .optional = true,
-     .help = "array of at most 20 curves: what others measured at each size, for whoever compares; "
-             "no prediction reads them"},
+     .help = "array of at most 20 curves: what others measured at each size; predictions read "
+             "those of attention"},
     {"cpu", JSON_BOOL, AT(d.cpu), .optional = true, .help = "a processor, whose peak is measured"},
 };
 #undef AT

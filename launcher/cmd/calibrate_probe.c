@@ -31,16 +31,38 @@ static int share_set(struct constants *c, enum constant_id id, const struct devi
     return 0;
 }
 
-static int shares_set(struct constants *c, const struct device *d, const struct stack *s,
-                      const struct probe_pace *at, enum dtype dtype, struct err *err)
+/* Returns by how much the device's curve of attention is above the share of its profile at the
+ * measured size: predictions multiply it by the constant over that share. 1: it has no curve. */
+static double over_profile(const struct cluster *c, const struct calibrate_probe *p,
+                           const struct model *model, bool backward)
 {
-    double peak = d->peak_flops[dtype];
+    double tokens = (double)seq_tokens(p->seq), pairs = tokens * tokens;
+    const struct work_attention a = {.q = tokens, .k = tokens,
+                                     .dim = (double)model_head_dim(model),
+                                     .pairs = model_is_video(model) ? pairs : pairs / 2,
+                                     .backward = backward};
+    const struct price_machine machine = {.cluster = c, .act = p->dtype};
+    const struct curve *found = price_attention_curve(&machine, ATTENTION_FLASH, &a);
+    const struct device *d = &c->device;
+    return found ? curve_at(found, tokens) /
+                       (backward ? d->attn_bwd_efficiency : d->attn_fwd_efficiency)
+                 : 1;
+}
+
+static int shares_set(struct constants *c, const struct cluster *cluster, const struct stack *s,
+                      const struct calibrate_probe *p, const struct model *model,
+                      const struct probe_pace *at, struct err *err)
+{
+    const struct device *d = &cluster->device;
+    double peak = d->peak_flops[p->dtype];
     const struct { enum constant_id id; double share; } shares[] = {
         {CONSTANT_GEMM_SHARE, at->gemm_flops_s / peak},
-        {CONSTANT_ATTENTION_FORWARD, at->attn_flops_s[0] / peak},
+        {CONSTANT_ATTENTION_FORWARD,
+         at->attn_flops_s[0] / peak / over_profile(cluster, p, model, false)},
         /* this share counts the backward's FLOPs, 2.5 times the forward's; attn_flops_s[1] counts
          * the forward's */
-        {CONSTANT_ATTENTION_BACKWARD, 2.5 * at->attn_flops_s[1] / peak},
+        {CONSTANT_ATTENTION_BACKWARD,
+         2.5 * at->attn_flops_s[1] / peak / over_profile(cluster, p, model, true)},
         {CONSTANT_COPY_SHARE, at->copy_bytes_s / d->memory_bytes_per_s}};
     for (size_t i = 0; i < ARRAY_LEN(shares); i++) {
         int rc = share_set(c, shares[i].id, d, s, shares[i].share, err);
@@ -101,5 +123,5 @@ int calibrate_probe(const struct cmd_env *env, const struct calibrate_probe *p,
         return rc;
     if ((rc = pace_measure(env, p, &model, &pace, err)) < 0)
         return rc;
-    return shares_set(c, &cluster.device, &stack, &pace, p->dtype, err);
+    return shares_set(c, &cluster, &stack, p, &model, &pace, err);
 }
