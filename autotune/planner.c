@@ -490,6 +490,17 @@ static int constants_find(const struct planner *p, const struct work *w, const s
     return rc;
 }
 
+/* Returns the device's curve of a layer's attention backward, or else forward. */
+static const struct curve *attention_curve(const struct planner *p, const struct work *w)
+{
+    const struct curve *found = NULL;
+    for (int i = WORK_LAYER_BACKWARD; i >= WORK_LAYER_FORWARD && !found; i--)
+        if (w->parts[i].n_attentions > 0)
+            found = price_attention_curve(&p->machine, w->stack->attention,
+                                          &w->parts[i].attentions[0]);
+    return found;
+}
+
 int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err)
 {
@@ -501,6 +512,7 @@ int planner_explain(const struct planner *p, const struct layout *l, struct expl
         interval_set(p, w, &out->planned);
         price_parts(&p->machine, w, &price);
         price_work(&price, l, &out->planned.step, out->work);
+        out->attention = attention_curve(p, w);
         rc = constants_find(p, w, l, &out->planned.step, out->constant, err);
     }
     free(w);

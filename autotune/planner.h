@@ -91,6 +91,8 @@ struct explained {
     double work[PRICE_TERMS];   /* of the busiest rank in a step, in price_work_units */
     int constant[PRICE_TERMS];  /* enum constant_id of the one whose change by a hundredth changes
                                  * the term's time most, besides CONSTANT_COMPUTE; -1: none */
+    const struct curve *attention; /* the device's, from which that term is priced; borrowed from
+                                    * the planner; NULL: it is priced by constants alone */
 };
 int planner_explain(const struct planner *p, const struct layout *l, struct explained *out,
                     struct err *err);
