@@ -40,10 +40,12 @@ static double distance(const struct curve_case *a, const struct curve_case *of)
 const struct curve *curves_find(const struct curves *all, const struct curve_case *of)
 {
     const struct curve *best = NULL;
+    double least = INFINITY;
     for (int i = 0; i < all->n; i++) {
         const struct curve *c = &all->items[i];
-        if (c->of.kind == of->kind && (!best || distance(&c->of, of) < distance(&best->of, of)))
-            best = c;
+        double d = c->of.kind == of->kind ? distance(&c->of, of) : INFINITY;
+        if (d < least)
+            least = d, best = c;
     }
     return best;
 }

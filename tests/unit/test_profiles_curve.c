@@ -1,8 +1,8 @@
-/* Rates by size: the value between two points, the choice among curves, shares of the compiled-in
+/* Curves by size: the value between two points, the choice among curves, those of the compiled-in
  * devices. */
 #include "tests/lib/test_profiles.h"
 
-#include "profiles/rates.h"
+#include "profiles/hw.h"
 
 static struct device device_of(const char *name)
 {
@@ -52,19 +52,13 @@ static void nearest_curve(void **state)
     }
 }
 
-/* Without curves the shares of the profile hold at any size, and what it does not know is 0. */
-static void priors(void **state)
+/* Returns what a device's curve says at a size, nearest to the case in bf16. */
+static double at(const struct device *d, int kind, bool causal, int64_t head_dim, double size)
 {
-    struct device d = device_of("h100-pcie");
-    struct attn_shape a = {DTYPE_BF16, 8192, 8, 128, true};
-    (void)state;
-    assert_int_equal(d.curves.n, 0);
-    assert_true(device_gemm_share(&d, DTYPE_BF16, 1, 2, 3) == d.gemm_efficiency);
-    assert_true(device_attn_fwd_share(&d, &a) == d.attn_fwd_efficiency);
-    assert_true(device_attn_bwd_share(&d, &a) == d.attn_bwd_efficiency);
-    assert_true(device_norm_fwd_share(&d, true, 1e6) == 0);
-    assert_true(device_norm_bwd_share(&d, false, 1e6) == 0);
-    assert_true(device_all_reduce_bytes_per_s(&d, 1e6) == 0);
+    const struct curve *c = curves_find(
+        &d->curves, &(struct curve_case){kind, DTYPE_BF16, causal, head_dim});
+    assert_non_null(c);
+    return curve_at(c, size);
 }
 
 /* What the published tables say at sizes that they hold. */
@@ -72,25 +66,25 @@ static void published(void **state)
 {
     struct device h200 = device_of("h200-sxm"), b200 = device_of("b200"), gb200 = device_of("gb200"),
                   a100 = device_of("a100-pcie");
-    struct attn_shape long_ = {DTYPE_BF16, 32768, 32, 128, false}, causal = long_, few = long_;
     (void)state;
-    causal.causal = true;
-    assert_close(device_attn_fwd_share(&h200, &long_) * 989.4, 693, 2e-3, "H200 forward");
-    assert_close(device_attn_bwd_share(&h200, &causal) * 989.4, 581, 2e-3, "H200 causal backward");
-    assert_close(device_attn_bwd_share(&gb200, &long_) * 2500, 1317, 3e-2, "GB200 backward");
-    few.tokens = 4096, few.causal = true, few.heads = 4; /* one of sixteen ranks over tp */
-    assert_close(device_attn_fwd_share(&b200, &few) * 2250, 376 / 2.0, 2e-2, "B200, 4 heads");
-    few.head_dim = 64;
-    assert_close(device_attn_fwd_share(&h200, &few) * 989.4, 336, 2e-2, "H200, head size 64");
+    assert_close(at(&h200, CURVE_ATTN_FWD, false, 128, 32768) * 989.4, 693, 2e-3, "H200 forward");
+    assert_close(at(&h200, CURVE_ATTN_BWD, true, 128, 32768) * 989.4, 581, 2e-3, "causal backward");
+    assert_close(at(&gb200, CURVE_ATTN_BWD, false, 128, 32768) * 2500, 1317, 3e-2, "GB200");
+    assert_close(at(&h200, CURVE_ATTN_FWD, true, 64, 4096) * 989.4, 336, 2e-2, "head size 64");
+    /* one of sixteen ranks over tp has 4 heads of 4,096 tokens */
+    assert_close(at(&b200, CURVE_ATTN_FWD, true, 128, 4096) *
+                     at(&b200, CURVE_ATTN_FWD_FILL, false, 0, 4 * 4096) * 2250, 376 / 2.0, 2e-2,
+                 "B200, 4 heads");
     /* small matrices are slow; on B200 the least side decides, on A100 the FLOPs */
-    assert_true(device_gemm_share(&b200, DTYPE_BF16, 160, 8192, 8192) < 0.2);
-    assert_close(device_gemm_share(&b200, DTYPE_BF16, 8192, 8192, 8192), 0.481, 1e-3, "B200");
-    assert_true(device_gemm_share(&a100, DTYPE_BF16, 2048, 1024, 1024) < 0.6);
-    assert_close(device_gemm_share(&a100, DTYPE_BF16, 16384, 16384, 8192), 0.746, 1e-2, "A100");
-    assert_close(device_norm_fwd_share(&h200, true, 134217728) * 4800, 3771, 2e-2, "fused norm");
-    assert_true(device_norm_bwd_share(&h200, false, 134217728) * 4800 < 1600);
-    assert_close(device_all_reduce_bytes_per_s(&h200, 0x1p25) / 1e9, 275.84, 2e-2, "32 MiB");
-    assert_close(device_all_reduce_bytes_per_s(&h200, 0x1p26) / 1e9, 346.5, 3e-2, "64 MiB");
+    assert_true(at(&b200, CURVE_GEMM_SIDE, false, 0, 160) < 0.2);
+    assert_close(at(&b200, CURVE_GEMM_SIDE, false, 0, 8192), 0.481, 1e-3, "B200");
+    assert_true(at(&a100, CURVE_GEMM_FLOPS, false, 0, 2 * 2048.0 * 1024 * 1024) < 0.6);
+    assert_close(at(&a100, CURVE_GEMM_FLOPS, false, 0, 2 * 16384.0 * 16384 * 8192), 0.746, 1e-2,
+                 "A100");
+    assert_close(at(&h200, CURVE_NORM_FWD, false, 0, 134217728) * 4800, 3771, 2e-2, "fused norm");
+    assert_true(at(&h200, CURVE_UNFUSED_BWD, false, 0, 134217728) * 4800 < 1600);
+    assert_close(at(&h200, CURVE_ALL_REDUCE, false, 0, 0x1p25) / 1e9, 275.84, 2e-2, "32 MiB");
+    assert_close(at(&h200, CURVE_ALL_REDUCE, false, 0, 0x1p26) / 1e9, 346.5, 3e-2, "64 MiB");
 }
 
 /* No device gets slower with more heads or bytes to move, and none is faster than its peak. */
@@ -101,14 +95,16 @@ static void all_devices(void **state)
     (void)state;
     for (size_t i = 0; i < n; i++) {
         struct device d = device_of(names[i]);
-        double before = 0, link = 0;
-        for (double size = 1; size < 1e7; size *= 4) {
-            struct attn_shape a = {DTYPE_BF16, 256, size, 128, false};
-            double share = device_attn_fwd_share(&d, &a);
-            assert_true(share > 0 && share <= 1 && share >= before);
-            double rate = device_all_reduce_bytes_per_s(&d, size * 1e3);
-            assert_true(rate >= link && rate <= 1.1 * d.link_bytes_per_s);
-            before = share, link = rate;
+        for (int k = 0; k < d.curves.n; k++) {
+            const struct curve *c = &d.curves.items[k];
+            bool rises = c->of.kind == CURVE_ATTN_FWD_FILL || c->of.kind == CURVE_ATTN_BWD_FILL ||
+                         c->of.kind == CURVE_ALL_REDUCE;
+            double most = c->of.kind == CURVE_ALL_REDUCE ? 1.1 * d.link_bytes_per_s : 1, before = 0;
+            for (double size = 1; size < 1e13; size *= 4) {
+                double value = curve_at(c, size);
+                assert_true(value > 0 && value <= most && (!rises || value >= before));
+                before = value;
+            }
         }
     }
 }
@@ -117,8 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(between_points), cmocka_unit_test(nearest_curve),
-        cmocka_unit_test(priors),         cmocka_unit_test(published),
-        cmocka_unit_test(all_devices),
+        cmocka_unit_test(published),      cmocka_unit_test(all_devices),
     };
-    return cmocka_run_group_tests_name("profiles_rates", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("profiles_curve", tests, NULL, NULL);
 }
