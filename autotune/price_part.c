@@ -336,7 +336,7 @@ static void peaks_price(const struct price_machine *m, const struct work *w,
                      m->copy_bytes;
     double starts = part->kernels * m->v[CONSTANT_KERNEL_S];
     double busy = p->gemm + p->attention + p->elementwise + starts;
-    p->launch = starts + fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - busy);
+    p->launch = starts + fmax(0, part->kernels * m->v[CONSTANT_LAUNCH_S] - fmax(0, busy));
 }
 
 /* Prices the computation of a part from what a probe measured. */

@@ -8,28 +8,53 @@
 #include "autotune/planner.h"
 #include "tests/lib/test_host.h"
 
-/* Prices one product of a GPU that does 1e14 FLOP/s at any size, and is twice as slow for a side
- * that 64 does not divide, and twice again for one that 8 does not. */
-static double product_s(double m, double n, double k)
+/* Prices a part on a GPU that does 1e14 FLOP/s at any size, and is twice as slow for a side that 64
+ * does not divide, and twice again for one that 8 does not; with its bytes at 1e20 B/s. */
+static const struct price_part *part_priced(const struct work_part *part)
 {
     const struct model model = host_model();
     const struct cluster cluster = {
         .nodes = 1, .domain_nodes = 1, .node = {.devices = 1, .link_bytes_per_s = 1},
         .device = {.peak_flops[DTYPE_BF16] = 1e14, .memory_bytes_per_s = 1e20}};
-    const double v[CONSTANTS] = {[CONSTANT_GEMM_SHARE] = 1, [CONSTANT_COMPUTE] = 1,
-                                 [CONSTANT_COPY_SHARE] = 1, [CONSTANT_RAGGED] = 0.5};
+    const double v[CONSTANTS] = {
+        [CONSTANT_GEMM_SHARE] = 1, [CONSTANT_COMPUTE] = 1, [CONSTANT_COPY_SHARE] = 1,
+        [CONSTANT_RAGGED] = 0.5, [CONSTANT_ELEMENTWISE] = 1, [CONSTANT_LAUNCH_S] = 1e-5};
     static struct work w;
     static struct price p;
     struct price_machine machine;
     struct price_routes routes = {0};
     struct stack stack = {0};
     w = (struct work){.grid = layout_default(), .model = &model, .stack = &stack};
-    w.parts[WORK_LAYER_FORWARD].gemms[0] = (struct work_gemm){m, n, k, 1};
-    w.parts[WORK_LAYER_FORWARD].n_gemms = 1;
+    w.parts[WORK_LAYER_FORWARD] = *part;
     price_machine(&cluster, v, DTYPE_BF16, false, &machine);
     price_terms(&machine, &w, (struct price_ids){WORK_LAYER_FORWARD, WORK_LAYER_FORWARD + 1},
                 &routes, &p);
-    return p.parts[WORK_LAYER_FORWARD].gemm;
+    return &p.parts[WORK_LAYER_FORWARD];
+}
+
+static double product_s(double m, double n, double k)
+{
+    const struct work_part part = {.gemms[0] = {m, n, k, 1}, .n_gemms = 1};
+    return part_priced(&part)->gemm;
+}
+
+/* A part may take back bytes that another counted. Without operations it waits for no start. */
+static void taken_back(void **state)
+{
+    const struct work_part part = {.bytes = -1e14};
+    const struct price_part *p = part_priced(&part);
+    (void)state;
+    assert_close(p->elementwise, -1e-6, 1e-12, "bytes taken back");
+    assert_true(p->launch == 0);
+    assert_close(p->seconds, -1e-6, 1e-12, "the part");
+}
+
+/* While a part with operations is busy, the next one is prepared: only what is longer counts. */
+static void starts_beside_bytes(void **state)
+{
+    const struct work_part part = {.bytes = 1e15, .kernels = 3}; /* 10 of 30 us */
+    (void)state;
+    assert_close(part_priced(&part)->launch, 2e-5, 1e-12, "the rest of three starts");
 }
 
 /* Of two ragged sides the slower one tells; the rows of the result do not count. */
@@ -200,7 +225,8 @@ static void work_behind_terms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slower_side), cmocka_unit_test(rates_fall_with_working_set),
+        cmocka_unit_test(slower_side), cmocka_unit_test(taken_back),
+        cmocka_unit_test(starts_beside_bytes), cmocka_unit_test(rates_fall_with_working_set),
         cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces),
         cmocka_unit_test(repeated_messages), cmocka_unit_test(sums_of_once),
         cmocka_unit_test(work_behind_terms)};
