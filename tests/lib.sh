@@ -106,8 +106,8 @@ hold_lease() {
     mkdir "$1" && : > "$1/$(printf '%032x' 1).$boot.$namespace.$$.$began.0.here"
 }
 release_lease() { rm -r "$1"; }
-# held_trainer FOLDER: fills a folder for REEL_BIN_DIR. Its trainer waits in step 20 of a first
-# attempt until it hears a notice (tests/lib/preload/hold.c).
+# held_trainer FOLDER [LIBRARY]: fills a folder for REEL_BIN_DIR. Its trainer waits in step 20 of a first
+# attempt until it hears a notice, or does what another library of tests/lib/preload says.
 held_trainer() {
     local p asan=ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
     mkdir -p "$1"
@@ -115,6 +115,9 @@ held_trainer() {
         [ ! -e "$REEL_BIN/$p" ] || ln -sf "$REEL_BIN/$p" "$1/"
     done
     printf '#!/bin/sh\n%s LD_PRELOAD=%s exec %s "$@"\n' \
-        "$asan" "$REEL_BIN/tests/lib/hold.so" "$REEL_BIN/reel-train" > "$1/reel-train"
+        "$asan" "$REEL_BIN/tests/lib/${2:-hold}.so" "$REEL_BIN/reel-train" > "$1/reel-train"
     chmod +x "$1/reel-train"
 }
+# paced_trainer FOLDER: the same with a trainer that makes 20 steps a second at most, for runs that a
+# test looks at for long.
+paced_trainer() { held_trainer "$1" pace; }
