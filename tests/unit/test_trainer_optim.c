@@ -230,14 +230,14 @@ static void same_bits(const struct rig *a, const struct rig *b)
     held_free(&y);
 }
 
-/* Layouts that differ in zero alone, every second one of them: the same bits everywhere. */
+/* Layouts that differ in zero alone, every fourth one of them: the same bits everywhere. */
 static void zero_leaves_bits(int first)
 {
     struct rig a, b;
     struct optim_result ra, rb;
     struct err err = {0};
     for (int i = 0; i < LEN(layouts); i++)
-        for (int zero = 1; zero <= 3 && fits(layouts[i]) && dealt(i + first, 2); zero++) {
+        for (int zero = 1; zero <= 3 && fits(layouts[i]) && dealt(i + first, 4); zero++) {
             optim_rig_open_layout(&a, layouts[i], 0);
             optim_rig_open_layout(&b, layouts[i], zero);
             for (int64_t step = 0; step < STEPS; step++) {
@@ -394,7 +394,7 @@ static void masters_walk_like_f32(void **state)
     (void)state;
     for (int i = 0; i < LEN(few); i++)
         for (int zero = 0; zero <= 3 && fits(few[i]); zero++)
-            if (dealt(i + zero, 2))
+            if (dealt(i + zero, 4))
                 masters_walk(few[i], zero);
 }
 /* ---- memory ---- */
