@@ -606,8 +606,9 @@ check-quick: tests-here ## a part of check for use while one works: unit program
 check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
 ## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
 ## that a model memorises, pictures of 1.3 GB, MPICH where it is installed
-	@KILLS=100 SHOT_SEEDS=300 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
-	  tests/run --long --build $(B) 't61[01]0-resume\|curator_shots\|sched'
+	@KILLS=100 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
+	  tests/run --long --build $(B) 't61[01]0-resume\|sched'
+	@SHOT_SEEDS=300 DRAW=all TEST_TIMEOUT=3000 tests/run --long --build $(B) curator_shots
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) \
 	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
@@ -625,6 +626,7 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	  tests/run --long --build $(B) t6080
 	@SEEDS=3 RANKS=all LAYOUTS=covering PROGRAM=all TEST_TIMEOUT=9000 tests/run --long --build $(B) t6091
 	@ORDERS=all tests/run --long --build $(B) 'trainer_cases\|trainer_cuda_cases'
+	@BOUNDS=all tests/run --long --build $(B) t6092
 	@for l in tp=2,pp=2,vpp=2 cp=2,dp=2,zero=3,fsdp=4 tp=2,sp=1,cp=2,cp_kind=a2a; do \
 	  COUNT=70 LAYOUT=$$l REEL_BIN=$(abspath $(B)) tests/slow/resume-kill9 || exit 1; done
 	@REEL_BIN=$(abspath $(B)) tests/slow/overlap

@@ -74,9 +74,8 @@ wait_for() {
     until "$@"; do
         [ $SECONDS -ge $end ] && return 1
         case $((SECONDS - begun)) in
-        0) nap 0.1 ;;
-        1 | 2) nap 0.25 ;;
-        ?) nap 0.5 ;;
+        0) nap 0.2 ;;
+        1 | 2) nap 0.5 ;;
         *) nap 1 ;;
         esac
     done

@@ -2,7 +2,7 @@
  * rank with everything. Of what is dealt to a day there are two, in the second of which moments and
  * average have a past; whole sets have three.
  *
- *     mpirun -n 8 test_trainer_layouts     a fourth of a covering set in which every legal
+ *     mpirun -n 8 test_trainer_layouts     an eighth of a covering set in which every legal
  *                                          combination of two settings' values occurs, another one
  *                                          the next day: its layouts are dealt to the first three
  *                                          models in turn, to another one first each day
@@ -49,7 +49,7 @@ static bool wanted_whole(void)
 /* Returns of how many layouts of these one is tried today. */
 static int64_t wanted_part(void)
 {
-    int n = wanted_pairs() || wanted_whole() ? 1 : 4;
+    int n = wanted_pairs() || wanted_whole() ? 1 : 8;
     const char *wish = getenv("LAYOUTS");
     if (wanted_pairs() && wish[5] &&
         (sscanf(wish, "pairs:%d", &n) != 1 || n < 1 || (n > 1 && n % COVERED == 0)))
@@ -105,8 +105,8 @@ static int64_t drawn_day(void)
     return drawn;
 }
 
-/* Says whether the model meets layout i of a covering set. Where a day has a fourth of the small
- * set, each of the first models meets each layout of it in twelve days. In the order in which it was found
+/* Says whether the model meets layout i of a covering set. Where a day has an eighth of the
+ * small set, each of the first models meets each layout of it in 24 days. In the order in which it was found
  * the first have the most new combinations. */
 static bool is_dealt(int model, int64_t i, int64_t drawn)
 {
