@@ -104,7 +104,8 @@ static bool lives(const struct sched_job *job) { return job && !sched_state_ende
 static bool is_dying(const struct look *k, const struct sched_job *job)
 {
     struct sched_ending ending;
-    return job->state == SCHED_STOPPING && sched_ending(k->sched, job->id, &ending, NULL) == 0 &&
+    return job->state == SCHED_STOPPING &&
+           sched_ending_of(k->sched, job->id, k->s->run, &ending, NULL) == 0 &&
            ending.why == SCHED_END_CANCELLED;
 }
 
