@@ -334,9 +334,10 @@ static int checks_run(const struct opt_values *v, const struct cmd_env *env, str
     if ((rc = lead_check(s, run->resources.partition, run->resources.time_limit_s, pace, rule,
                          err)) < 0)
         return rc;
-    launch_init(&l, env->home, env->bin_dir, "<id>", &run->budget);
+    bool there = launch_id_find(env->home, run->name, id);
+    launch_init(&l, env->home, env->bin_dir, id, &run->budget);
     l.save_s = pace->save_s;
-    l.has_job = home_name_find(env->home, run->name, id, NULL) == 0;
+    l.has_job = there;
     return launch_check(&l, s, run, script, err);
 }
 
@@ -602,7 +603,7 @@ static int room_check(const struct cmd_env *env, const struct sched *s, const st
     struct launch_dry d = {.run = run, .plan = plan};
     d.run_dir = home_run_dir(env->home, "<id>", dir);
     int rc;
-    if (is_new && (rc = file_mkdirs_check(dir, err)) < 0)
+    if (is_new && (rc = home_new_check(env->home, err)) < 0)
         return rc;
     return launch_room_check(&d, s, is_new, err);
 }

@@ -238,6 +238,16 @@ int home_name_check(const char *home, const char *name, struct err *err)
                    home_name_or_id(home, name, other));
 }
 
+int home_new_check(const char *home, struct err *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    int rc;
+    if ((rc = file_mkdirs_check(home_run_dir(home, "<id>", path), err)) < 0)
+        return rc;
+    snprintf(path, sizeof path, "%.3900s/names", home);
+    return file_mkdirs_check(path, err);
+}
+
 int home_name_claim(const char *home, const char *name, const char *id,
                     char taken_by[ID_TEXT_BYTES], struct err *err)
 {

@@ -50,6 +50,8 @@ char *home_name_or_id(const char *home, const char *id, char name[LIMIT_NAME_BYT
 /* Finds the run that has exactly this name; ERR_NOT_FOUND when there is none. */
 int home_name_find(const char *home, const char *name, char id[ID_TEXT_BYTES], struct err *err);
 
+/* Checks that the folder of a new run can be made, and its name be bound. */
+int home_new_check(const char *home, struct err *err);
 /* Binds name to id. ERR_EXISTS: the name is taken, and *taken_by is its run. */
 int home_name_claim(const char *home, const char *name, const char *id,
                     char taken_by[ID_TEXT_BYTES], struct err *err);

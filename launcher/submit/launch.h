@@ -48,6 +48,9 @@ int launch_create(const char *home, const char *bin_dir, const struct run *run,
 /* Tells whether every submission of the run was refused. Such a run never had a job, and
  * launch_create replaces it. */
 bool launch_unborn(const struct run_state *s);
+/* Writes the id of the run of this name; "<id>" if there is none, or if launch_create would replace
+ * it. Returns whether the name is bound. */
+bool launch_id_find(const char *home, const char *name, char id[ID_TEXT_BYTES]);
 /* Asks whether the scheduler would accept the run's job, and checks that the home has its runs
  * (home_runs_check). Writes nothing; the run of l (launch_init) need not exist. script gets the
  * job's script, and may be NULL. */

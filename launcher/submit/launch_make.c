@@ -211,6 +211,19 @@ bool launch_unborn(const struct run_state *s)
            s->n_attempts == 0;
 }
 
+bool launch_id_find(const char *home, const char *name, char id[ID_TEXT_BYTES])
+{
+    char dir[LIMIT_PATH_BYTES];
+    struct run_state state;
+    run_state_init(&state);
+    bool there = home_name_find(home, name, id, NULL) == 0;
+    if (!there || run_state_load(home_run_dir(home, id, dir), &state, NULL) < 0 ||
+        launch_unborn(&state))
+        snprintf(id, ID_TEXT_BYTES, "<id>");
+    run_state_release(&state);
+    return there;
+}
+
 /* Removes a run whose every submission was refused, so that a new run can have its name. Returns 1
  * if it removed the run. */
 static int unborn_remove(const char *home, const char *bin_dir, const char *id, struct err *err)
