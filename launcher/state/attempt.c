@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "launcher/state/end_name.h"
 #include "launcher/state/home.h"
+#include "launcher/state/silent.h"
 #include "launcher/state/space.h"
 
 static const double LET_GO_S = 30; /* how long the previous attempt's agent may take to release the
@@ -264,77 +265,6 @@ void attempt_misunderstood_note(struct attempt *a, int exit_code)
 
 /* ---- the previous attempt ---- */
 
-static const char forgotten[] = "its job ended, and the scheduler does not say any more why: "
-                                "counted as a crash";
-
-/* Returns why an attempt ended of which nobody heard a notice. A job that ended by itself, and lost
- * no node, lost its batch process. Of one that lost no node and is forgotten no more is known. */
-static enum attempt_cause cause_unnoticed(int agent_signal, const struct attempt_ending *ending,
-                                          char detail[STATE_TEXT_BYTES])
-{
-    if (agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "its agent died of signal %d", agent_signal);
-        return CAUSE_CRASH;
-    }
-    if (ending->why == SCHED_END_NONE && ending->nodes_told) {
-        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed");
-        return CAUSE_CRASH;
-    }
-    if (ending->why == SCHED_END_UNKNOWN && ending->other_job && ending->nodes_told) {
-        snprintf(detail, STATE_TEXT_BYTES, "%s", forgotten);
-        return CAUSE_CRASH;
-    }
-    snprintf(detail, STATE_TEXT_BYTES, "its agent was killed, or its node was lost");
-    return CAUSE_NODE_FAIL;
-}
-
-/* Returns why an attempt ended whose end is not recorded. If it got a stop notice, it was stopped;
- * otherwise it ended with its agent. But when a node is lost, Slurm sends notices to the job's
- * other nodes, and for a requeued job it does not remember why. So a lost node takes precedence
- * over notices. If only the trainer's step got a notice, and the scheduler says that it neither
- * preempted nor cancelled the job, the notice came from the clean-up after the job's batch process.
- * If the scheduler has forgotten the job, and did not requeue it, a notice proves a preemption only
- * if the agent heard it, for then its batch process lived.
- * agent_signal: the signal that killed the agent; 0: unknown. */
-static enum attempt_cause cause_of_silent(const struct run_attempt *last, int agent_signal,
-                                          const struct attempt_ending *ending,
-                                          char detail[STATE_TEXT_BYTES])
-{
-    const char *lost = last->node_lost[0] ? last->node_lost : ending->node_lost;
-    if (ending->why == SCHED_END_CANCELLED) {
-        snprintf(detail, STATE_TEXT_BYTES, "job %s was cancelled at the scheduler", last->job_id);
-        return CAUSE_CANCEL;
-    }
-    if (*lost || ending->why == SCHED_END_NODE_FAIL) {
-        snprintf(detail, STATE_TEXT_BYTES, "node %s was lost", *lost ? lost : "of its job");
-        return CAUSE_NODE_FAIL;
-    }
-    if (last->requeued_for != CAUSE_NONE) {
-        snprintf(detail, STATE_TEXT_BYTES, "killed %s, before it had finished stopping",
-                 last->requeued_for == CAUSE_TIME_LIMIT ? "at the end of its time limit"
-                                                        : "by a preemption");
-        return last->requeued_for;
-    }
-    if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_NONE &&
-        !agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "its job's batch process was killed, and the scheduler "
-                                           "ended what was left of it");
-        return CAUSE_CRASH;
-    }
-    if (last->signal_at > 0 && last->signal_at_step && ending->why == SCHED_END_UNKNOWN &&
-        ending->other_job && !last->agent_told && !agent_signal) {
-        snprintf(detail, STATE_TEXT_BYTES, "%s", forgotten);
-        return CAUSE_CRASH;
-    }
-    if (last->signal_at > 0) {
-        bool open = ending->why == SCHED_END_UNKNOWN && !ending->nodes_told && !agent_signal;
-        snprintf(detail, STATE_TEXT_BYTES, "killed before it had finished stopping%s",
-                 open ? "; the scheduler does not say whether a node was lost" : "");
-        return ending->why == SCHED_END_TIME_LIMIT ? CAUSE_TIME_LIMIT : CAUSE_PREEMPT;
-    }
-    return cause_unnoticed(agent_signal, ending, detail);
-}
-
 /* Returns the cause of an attempt that a pause or a cancel ended, and writes into detail how. */
 static enum attempt_cause stopped_cause(const struct run_state *s, char detail[STATE_TEXT_BYTES])
 {
@@ -382,7 +312,7 @@ static enum attempt_cause unsaid_cause(const struct run_state *s, const struct r
 {
     bool stopped = s->wish != WISH_RUN || last->number <= s->stopped_attempt;
     return stopped ? stopped_cause(s, detail)
-                   : cause_of_silent(last, agent_signal, ending, detail);
+                   : silent_cause(last, agent_signal, ending, detail);
 }
 
 /* Opens this writer's log of the newest attempt, and records the attempt's end there unless it is
@@ -518,12 +448,29 @@ static enum sched_end end_parse(const char *why)
     return SCHED_END_NONE;
 }
 
+/* Tells whether all that is told of the attempt was written on this host, since it was booted. */
+static bool was_here(const struct run_state *s, int64_t number)
+{
+    bool here = false;
+    for (size_t i = 0; i < s->clocks.n_parts; i++) {
+        const struct fold_part *p = &s->clocks.parts[i];
+        if (p->attempt != number)
+            continue;
+        const struct fold_clock *c = p->clock == FOLD_NO_CLOCK ? NULL : &s->clocks.list[p->clock];
+        here = c && strcmp(c->host, clock_host()) == 0 && strcmp(c->boot, clock_boot_id()) == 0;
+        if (!here)
+            break;
+    }
+    return here;
+}
+
 void attempt_before(const struct attempt *a, const struct run_state *s, struct sched *sched,
                     struct attempt_ending *out)
 {
     const struct run_attempt *last = s->n_attempts ? &s->attempts[s->n_attempts - 1] : NULL;
     struct sched_ending ending = {.why = SCHED_END_UNKNOWN};
     *out = (struct attempt_ending){.why = SCHED_END_UNKNOWN};
+    out->host_is_up = last && !last->job_id[0] && was_here(s, last->number);
     if (!last || last->cause != CAUSE_NONE || !last->job_id[0] || !sched)
         return;
     bool again = strcmp(last->job_id, a->self->id) == 0;

@@ -60,6 +60,7 @@ struct attempt_ending {
     bool other_job; /* another job goes on with the run: the job of the attempt was not requeued */
     char node_lost[SCHED_ID_BYTES]; /* a node of its job that the scheduler lost; "": none */
     bool nodes_told;                /* the scheduler has answered about its nodes */
+    bool host_is_up; /* it ran outside of any job, on this host, which was not booted since */
 };
 /* Asks the scheduler about the attempt before, if its end is not recorded. It asks for the reason
  * of the job's end only if the attempt ran in another job than this one, because the scheduler does
