@@ -419,6 +419,7 @@ static double once_seconds(const struct price *p, const struct layout *l,
 struct once {
     double reduce, gather, elementwise, optimizer, reduce_hidden, gather_hidden, reduce_under,
         gather_under, reduce_alone;
+    int64_t stage;
 };
 
 /* Prices what a step does once: reducing gradients, gathering weights, the update. */
@@ -454,8 +455,10 @@ static struct once longest_once(const struct price *p, const struct layout *l,
                                 const struct price_state *st, const struct stage_class *c, int n)
 {
     struct once most = once_of(p, l, st, &c[0].price);
+    most.stage = c[0].from;
     for (int i = 1; i < n; i++) {
         struct once one = once_of(p, l, st, &c[i].price);
+        one.stage = c[i].from;
         if (once_sum(&one) > once_sum(&most))
             most = one;
     }
@@ -469,6 +472,7 @@ static void slowest_once(const struct price *p, const struct layout *l,
                          struct price_step *out)
 {
     struct once best = longest_once(p, l, st, c, n);
+    out->once_stage = best.stage;
     out->term[PRICE_REDUCE] += best.reduce, out->term[PRICE_GATHER] += best.gather;
     out->term[PRICE_ELEMENTWISE] += best.elementwise, out->term[PRICE_OPTIMIZER] += best.optimizer;
     out->hidden[PRICE_REDUCE] += best.reduce_hidden;

@@ -154,7 +154,8 @@ void price_reorder(const struct price *other, struct price_ids ids, struct price
 
 struct price_step {
     double seconds;              /* the sum of the terms */
-    int64_t stage;               /* the busiest stage, to which the terms belong */
+    int64_t stage;               /* the busiest stage, to which the terms belong, */
+    int64_t once_stage;          /* but what is done once a step, where that takes longest */
     double term[PRICE_TERMS];
     double hidden[PRICE_TERMS];  /* seconds of each that other work hides */
     double under[PRICE_TERMS];   /* seconds of compute under which its messages could hide */

@@ -64,11 +64,17 @@ static double part_count(const struct work_stage *s, int part)
     }
 }
 
-static double state_bytes(const struct work_state *s, enum work_state_id id, double elements,
-                          double in_layers, double micro_batches)
+/* Holds the stage that is busiest, and the one where what is done once a step takes longest. */
+struct work_stages { struct work_stage busiest, once; };
+
+/* Returns the bytes of a message of the state on the stage whose time counts. */
+static double state_bytes(const struct work *w, const struct work_state *st, enum work_state_id id,
+                          const struct work_stages *stages)
 {
-    double less = (s->bytes[id] - s->layer_bytes[id]) * in_layers;
-    return (s->bytes[id] * elements - less) * (s->each[id] ? micro_batches : 1);
+    const struct work_stage *s = st->each[id] ? &stages->busiest : &stages->once;
+    double less = (st->bytes[id] - st->layer_bytes[id]) * s->layers * w->unit_elements[UNIT_LAYER];
+    return (st->bytes[id] * work_stage_elements(w, s) - less) *
+           (st->each[id] ? w->micro_batches : 1);
 }
 
 /* Returns the bytes of sums done once a step over groups other than the replicas. */
@@ -83,22 +89,22 @@ static double once_bytes(const struct work *w, const struct layout *l, const str
 
 /* Sets the bytes that sharding the state sends, and those of the update. Adds those that each
  * micro-batch moves to clear and add up gradients. */
-static void state_add(const struct work *w, const struct layout *l, const struct work_stage *s,
-                      double out[PRICE_TERMS])
+static void state_add(const struct work *w, const struct layout *l,
+                      const struct work_stages *stages, double out[PRICE_TERMS])
 {
     struct work_state st;
-    struct work_moved moved;
-    double n = work_stage_elements(w, s), m = w->micro_batches;
-    double layers = s->layers * w->unit_elements[UNIT_LAYER];
+    struct work_moved each, once;
     work_state(w, l, &st);
-    out[PRICE_GATHER] = state_bytes(&st, STATE_GATHER_FORWARD, n, layers, m) +
-                        state_bytes(&st, STATE_GATHER_BACKWARD, n, layers, m) +
-                        state_bytes(&st, STATE_GATHER_STEP, n, layers, m);
-    out[PRICE_REDUCE] = state_bytes(&st, STATE_REDUCE, n, layers, m) +
-                        state_bytes(&st, STATE_REPLICAS, n, layers, m) + once_bytes(w, l, s);
-    work_moved(w, l, s, &moved);
-    out[PRICE_OPTIMIZER] = moved.norm + moved.update;
-    out[PRICE_ELEMENTWISE] += m * (moved.cleared + moved.each) + moved.packed;
+    out[PRICE_GATHER] = state_bytes(w, &st, STATE_GATHER_FORWARD, stages) +
+                        state_bytes(w, &st, STATE_GATHER_BACKWARD, stages) +
+                        state_bytes(w, &st, STATE_GATHER_STEP, stages);
+    out[PRICE_REDUCE] = state_bytes(w, &st, STATE_REDUCE, stages) +
+                        state_bytes(w, &st, STATE_REPLICAS, stages) +
+                        once_bytes(w, l, &stages->once);
+    work_moved(w, l, &stages->busiest, &each);
+    work_moved(w, l, &stages->once, &once);
+    out[PRICE_OPTIMIZER] = once.norm + once.update;
+    out[PRICE_ELEMENTWISE] += w->micro_batches * (each.cleared + each.each) + once.packed;
 }
 
 /* Adds what a stage computes and sends once more. */
@@ -125,12 +131,13 @@ void price_work(const struct price *p, const struct layout *l, const struct pric
                 double out[PRICE_TERMS])
 {
     const struct work *w = p->work;
-    struct work_stage s;
+    struct work_stages s;
     memset(out, 0, PRICE_TERMS * sizeof *out);
-    work_stage(w, l, step->stage, &s);
+    work_stage(w, l, step->stage, &s.busiest);
+    work_stage(w, l, step->once_stage, &s.once);
     for (int i = 0; i < WORK_PARTS; i++)
-        part_add(&w->parts[i], w->micro_batches * part_count(&s, i), out);
-    again_add(p, &s, out);
+        part_add(&w->parts[i], w->micro_batches * part_count(&s.busiest, i), out);
+    again_add(p, &s.busiest, out);
     state_add(w, l, &s, out);
     out[PRICE_BUBBLE] = (double)(l->pp - 1);
     out[PRICE_CONTENTION] = seconds_before(step, PRICE_CONTENTION);

@@ -142,10 +142,10 @@ static void class_has_its_pieces(void **state)
     assert_close(b.class_s[PRICE_ELEMENTWISE], b.term[PRICE_ELEMENTWISE], 1e-12, "sharded");
 }
 
-/* Opens a plan of a model on GPUs of two nodes, by a stack. */
+/* Opens a plan of a model on GPUs of at most three nodes, by a stack. */
 static struct planner *planner_of(const char *model, const char *stack, int64_t gpus)
 {
-    const struct plan_ask ask = {.model = model, .cluster = "dgx-a100:2", .stack = stack,
+    const struct plan_ask ask = {.model = model, .cluster = "dgx-a100:3", .stack = stack,
                                  .seq = {1, 64, 64}, .gbs = 64, .dtype = DTYPE_BF16, .fits = 0.5};
     struct err err;
     struct planner *p = planner_new(&ask, &err);
@@ -222,6 +222,24 @@ static void work_behind_terms(void **state)
     }
 }
 
+/* The first of three stages has a layer more than the last, which computes longer because of its
+ * head. The step waits for the first one's update: its bytes go at the memory's rate. */
+static void update_of_another_stage(void **state)
+{
+    static const char *const stacks[] = {"megatron", "megatron-bridge", "reel", "scaling"};
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(stacks); k++) {
+        struct planner *p = planner_of("llama-3-8b", stacks[k], 24);
+        double memory = p->cluster.device.memory_bytes_per_s * p->v[CONSTANT_COPY_SHARE];
+        struct explained e = explained(p, "tp=8,pp=3");
+        assert_int_equal(e.planned.step.stage, 2);
+        assert_int_equal(e.planned.step.once_stage, 0);
+        assert_close(e.work[PRICE_OPTIMIZER] / e.planned.step.term[PRICE_OPTIMIZER], memory, 1e-9,
+                     stacks[k]);
+        planner_free(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +247,6 @@ int main(void)
         cmocka_unit_test(starts_beside_bytes), cmocka_unit_test(rates_fall_with_working_set),
         cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces),
         cmocka_unit_test(repeated_messages), cmocka_unit_test(sums_of_once),
-        cmocka_unit_test(work_behind_terms)};
+        cmocka_unit_test(work_behind_terms), cmocka_unit_test(update_of_another_stage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
