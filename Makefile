@@ -615,7 +615,8 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@SEEDS=10 RANKS=all LAYOUTS=covering TEST_TIMEOUT=9000 FAR_UNITS="stages stages:4 dit numerics \
 	  numerics:2 overlap overlap:2 optim:4 optim_skip:4 warm warm:4 train:4 ckpt:4 ckpt_go init held reshard \
 	  stored:4 traffic:2 work" tests/run --long --build $(B) t6070
-	@WORLDS=200 DRAW=all tests/run --long --build $(B) 'autotune_worlds\|autotune_stream'
+	@WORLDS=200 DRAW=all tests/run --long --build $(B) \
+	  'autotune_worlds\|autotune_stream\|profiles_shard'
 	@CLASSES=all tests/run --long --build $(B) t6310
 	@BARRIERS=all TEST_TIMEOUT=3000 tests/run --long --build $(B) t6088
 	@$(MAKE) --no-print-directory V=asan $(O)/asan/shim/libreel-cuda.so \

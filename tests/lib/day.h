@@ -9,4 +9,7 @@
  * all of them. The first call prints what K is. */
 bool day_has(int64_t i, int64_t n);
 
+/* Returns from which item of a list on a day tries each n-th; with DRAW=all, 0. */
+int64_t day_from(int64_t n);
+
 #endif

@@ -2,8 +2,9 @@
 train=$REEL_BIN/reel-train
 finish() { kill -9 $(jobs -p) 2> /dev/null; rm -rf "$dir"; }
 trap finish EXIT
+small_model
 cat > run.json << 'JSON'
-{"schema": "reel.run/1", "name": "r", "model": "dit-tiny",
+{"schema": "reel.run/1", "name": "r", "model": "nano.json",
  "stages": [{"data": "synthetic:1x4x4", "gbs": 2, "steps": 12}],
  "checkpoint": {"every_steps": 1, "keep": 2}}
 JSON

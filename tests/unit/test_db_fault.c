@@ -4,6 +4,7 @@
  */
 // LINK: -Wl,--wrap=clock_wall_s,--wrap=clock_mono_s,--wrap=clock_boot_id,--wrap=clock_host
 // SLOW
+#include "tests/lib/day.h"
 #include "tests/lib/events_fixture.h"
 
 #include <errno.h>
@@ -193,9 +194,9 @@ static void nth_call_fails(void **state)
         enum fault_kind kind;
         int code;
         long step;
-    } kinds[] = {{FAULT_ALLOC, ERR_NOMEM, 211},
-                 {FAULT_READ, ERR_IO, 11},
-                 {FAULT_WRITE, ERR_IO, 11},
+    } kinds[] = {{FAULT_ALLOC, ERR_NOMEM, 419},
+                 {FAULT_READ, ERR_IO, 19},
+                 {FAULT_WRITE, ERR_IO, 19},
                  {FAULT_RENAME, ERR_IO, 1},
                  {FAULT_SYNC, ERR_IO, 1}};
     (void)state;
@@ -204,7 +205,8 @@ static void nth_call_fails(void **state)
         for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
             bool met = true;
             long hits = 0;
-            for (long n = 1; met; n += fault_step(kinds[k].step)) {
+            for (long n = 1 + day_from(fault_step(kinds[k].step)); met;
+                 n += fault_step(kinds[k].step)) {
                 struct err err = {0};
                 case_reset();
                 fault_arm(kinds[k].kind, n);
