@@ -26,10 +26,10 @@ static void loss_copy(struct step_line *to, const struct step_line *from)
     to->lr = from->lr;
 }
 
-/* Returns the row of the newest line; NULL: it was passed on. */
+/* Returns the row of the newest line that is no late one; NULL: it was passed on. */
 static struct step_row *row_last(struct step_rows *r)
 {
-    if (r->n_older)
+    if (r->n_sure)
         return &r->older[r->n_older - 1];
     return r->n ? &r->waiting[r->n - 1] : NULL;
 }
@@ -96,6 +96,8 @@ static void row_add(struct step_rows *r, struct step_row row)
     r->newest_at = row.read_at;
 }
 
+static void older_drop(struct step_rows *r) { r->n_older = r->n_sure = r->sure_looks = 0; }
+
 /* Turns the older steps into rows: the trainer went back to them. */
 static void back_go(struct step_rows *r)
 {
@@ -103,7 +105,7 @@ static void back_go(struct step_rows *r)
     r->done = -1;
     for (int i = 0; i < r->n_older; i++)
         row_add(r, r->older[i]);
-    r->n_older = 0;
+    older_drop(r);
 }
 
 /* Says whether the older steps came no faster than steps are done. The first of them may have been
@@ -116,31 +118,56 @@ static bool older_took_time(const struct step_rows *r)
     return last->read_at - first->since >= LEAST_PACE * pace * (double)(last->done - first->done);
 }
 
-/* Keeps a line whose step is no newer than the newest one, until more is known; or adds its loss to
- * the row that it belongs to. */
+/* Says whether the older steps were done again. Lines that came in one look do not tell, since a
+ * rank that is late prints what it has at once. */
+static bool is_back(const struct step_rows *r)
+{
+    return r->sure_looks > 1 && older_took_time(r);
+}
+
+/* Counts an older line that is no late one by its time. */
+static void sure_count(struct step_rows *r, const struct step_row *row)
+{
+    r->sure_looks += !r->n_sure || row->read_at > r->sure_at;
+    r->sure_at = row->read_at;
+    r->n_sure++;
+}
+
+/* Says whether a line leads on from the older lines, so that they are kept. If they may be late,
+ * the first line that is not has to be the next one. */
+static bool leads_on(const struct step_rows *r, const struct step_row *row, bool sure)
+{
+    int64_t last = r->older[r->n_older - 1].done;
+    if (sure && !r->n_sure)
+        return row->done >= last && row->done - last <= r->stride;
+    return row->done >= r->older[0].done;
+}
+
+/* Keeps a line whose step is no newer than the newest one, until more is known; or adds its loss
+ * to the row that it belongs to. */
 static void older_add(struct step_rows *r, const struct step_row *row)
 {
-    if (row->read_at - r->newest_at <= LATE_S)
-        return;
-    if (r->n_older && row->done < r->older[0].done)
-        r->n_older = 0;
-    if (r->n_older && row->done <= row_last(r)->done) {
-        if (row->done == row_last(r)->done)
-            loss_add(r, row_last(r), &row->line);
+    bool sure = row->read_at - r->newest_at > LATE_S;
+    if (r->n_older && !leads_on(r, row, sure))
+        older_drop(r);
+    struct step_row *last = r->n_older ? &r->older[r->n_older - 1] : NULL;
+    if (last && row->done <= last->done) {
+        if (row->done == last->done)
+            loss_add(r, last, &row->line);
         return;
     }
     row_append(r->older, &r->n_older, STEP_ROWS_OLDER, row);
-    if (r->n_older > 1 && older_took_time(r))
-        back_go(r);
+    if (sure)
+        sure_count(r, row);
 }
 
 /* Adds a row for a line whose step is newer than all others. One older step before it was done
- * again, if it leads here; several would have been known before. */
+ * again, if it leads here. */
 static void newer_add(struct step_rows *r, const struct step_row *row)
 {
-    if (r->n_older == 1 && row->done - r->older[0].done <= r->stride)
+    if (is_back(r) || (r->n_sure == 1 && row->done - row_last(r)->done <= r->stride))
         back_go(r);
-    r->n_older = 0;
+    older_drop(r);
     row_add(r, *row);
 }
 
@@ -157,7 +184,7 @@ void step_rows_add(struct step_rows *r, const struct step_line *line, double now
         loss_add(r, row_last(r), line);
     else if (line->done > r->done && line->done != 0)
         newer_add(r, &row);
-    else if (line->done != 0 && (r->n_older || line->done < r->done))
+    else if (line->done != 0 && (r->n_sure || line->done < r->done))
         older_add(r, &row);
     else if (line->done == r->done)
         loss_add(r, row_last(r), line);
@@ -268,6 +295,8 @@ static void rows_tell(struct step_rows *r, int n, step_row_fn *fn, void *context
 
 void step_rows_tell(struct step_rows *r, double now, bool last, step_row_fn *fn, void *context)
 {
+    if (is_back(r))
+        back_go(r);
     int n = last || r->loss == STEP_LOSS_IN_LINE ? r->n : r->n - 1;
     if (!last && n > 0 && n == r->n && r->waiting[n - 1].from < 0)
         n--; /* a first row waits for the next one */

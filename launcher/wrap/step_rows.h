@@ -15,9 +15,10 @@
  * A trainer may go back within an attempt: torchrun starts its ranks again, or the trainer itself
  * loads an older checkpoint. Its rows then begin anew, as those of an attempt do. But the lines of
  * all ranks come through one log, so an older step may also be that of another rank whose lines
- * come late. It is taken for late if it is read at most LATE_S after the newest step, or if it
- * comes with others faster than steps are done, as from a buffer that was emptied. A trainer that
- * goes back and prints no step below the newest one is not noticed.
+ * come late. It is taken for late if it is read at most LATE_S after the newest step, unless others
+ * that lead on from it come later; or if it comes with others in one look, or faster than steps are
+ * done, as from a buffer that was emptied. A trainer that goes back and prints no step below the
+ * newest one is not noticed.
  */
 #ifndef LAUNCHER_WRAP_STEP_ROWS_H
 #define LAUNCHER_WRAP_STEP_ROWS_H
@@ -36,7 +37,7 @@ struct step_row {
     bool replayed;
 };
 
-enum { STEP_ROWS_WAITING = 64, STEP_ROWS_OLDER = 8 }; /* further lines join the last row */
+enum { STEP_ROWS_WAITING = 64, STEP_ROWS_OLDER = 32 }; /* further lines join the last row */
 struct step_rows {
     enum step_loss loss;
     struct step_line logged;  /* with a loss that waits for the bar; loss is NaN: none */
@@ -53,6 +54,10 @@ struct step_rows {
     struct step_row waiting[STEP_ROWS_WAITING];
     struct step_row older[STEP_ROWS_OLDER]; /* steps that are done again, or late */
     int n, n_older;
+    /* number of older lines that are no late ones by their time, and of looks in which they came;
+     * when the last of them was read */
+    int n_sure, sure_looks;
+    double sure_at;
 };
 
 void step_rows_init(struct step_rows *r, enum step_loss loss, int64_t before, double now);

@@ -349,6 +349,19 @@ static const struct {
       {'S', 40, 0}, {'E', 41, 0}},
      "0-10 nan s to 10 loss nan\n10-20 10 s to 20 loss nan\n20-30 10 s to 30 loss nan\n"
      "30-40 10 s to 40 loss nan\n"},
+    {"or only its last lines, as long as one line takes", STEP_LOSS_IN_LINE, 0,
+     {{'L', 10, 0}, {'S', 10, 0}, {'L', 11, 0}, {'S', 20, 0}, {'L', 12, 0}, {'S', 30, 0},
+      {'L', 13, 0}, {'S', 40, 0}, {'L', 14.9, 0}, {'L', 15.2, 0}, {'S', 20, 0}, {'S', 30, 0},
+      {'L', 17, 0}, {'S', 50, 0}, {'E', 18, 0}},
+     "0-10 nan s to 10 loss nan\n10-20 1 s to 11 loss nan\n20-30 1 s to 12 loss nan\n"
+     "30-40 1 s to 13 loss nan\n40-50 4 s to 17 loss nan\n"},
+    {"steps that are done again without a pause", STEP_LOSS_IN_LINE, 0,
+     {{'L', 11, 0}, {'S', 2, 0}, {'L', 12, 0}, {'S', 3, 0}, {'L', 13, 0}, {'S', 4, 0},
+      {'L', 14, 0}, {'S', 2, 0}, {'L', 15, 0}, {'S', 3, 0}, {'L', 16, 0}, {'S', 4, 0},
+      {'L', 17, 0}, {'S', 5, 0}, {'E', 18, 0}},
+     "1-2 nan s to 11 loss nan\n2-3 1 s to 12 loss nan\n3-4 1 s to 13 loss nan\n"
+     "back from 4\n1-2 again nan s to 14 loss nan\n2-3 again 1 s to 15 loss nan\n"
+     "3-4 again 1 s to 16 loss nan\n4-5 1 s to 17 loss nan\n"},
     {"another count than the steps'", STEP_LOSS_IN_LINE, 0,
      {{'L', 1, 0}, {'S', 99, 0}, {'L', 2, 0}, {'S', 100, 0}, {'L', 5, 0}, {'S', 1, 0},
       {'L', 8, 0}, {'S', 2, 0}, {'L', 11, 0}, {'S', 101, 0}, {'E', 12, 0}},
