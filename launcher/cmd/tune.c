@@ -334,16 +334,19 @@ static void stops_take(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+/* Requeues the job of this search. Slurm stops a job that is requeued, so why it is has to be known
+ * before. */
 static int come_back(struct sched *s, struct err *err)
 {
     struct sched_self self;
+    const char *why = stop ? "asked to stop" : "nodes were lost";
     int rc;
     if ((rc = sched_self(s, &self, err)) < 0)
         return rc;
     if ((rc = sched_requeue(s, self.id, err)) < 0)
         return rc;
     return err_set(err, ERR_TEMP, "%s: job %s goes on with the remaining trials when it runs again",
-                   stop ? "asked to stop" : "nodes were lost", self.id);
+                   why, self.id);
 }
 
 static void say(void *ctx, const char *line)
