@@ -578,6 +578,7 @@ $(FUZZ_BIN): $(B)/tests/fuzz/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/repl
                                 $(call lib_objs,trainer/cmd) $(B)/flags
 	@mkdir -p $(@D)
 	$(call link,$(filter %.o,$^),$(call lib_libs,trainer/cmd))
+$(HELPERS) $(PEERS_BIN) $(FUZZ_BIN) $(GPU_BIN): private LDFLAGS += $(TEST_LD)
 FUZZ_LIB := $(call src,base) $(call src,profiles) $(B)/gen/profiles/embedded.c
 $(B)/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@mkdir -p $(@D)
