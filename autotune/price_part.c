@@ -299,12 +299,12 @@ static void message_price(const struct price_machine *m, const struct work *w,
         p->pp_fixed += g->count * m->v[CONSTANT_SEND_S];
     } else {
         bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
-        double under = hides ? p->attention + p->launch : 0,
-               hidden = fmin(g->count * one, under);
+        double under = hides ? p->attention + p->launch : 0, /* those before it hide there too */
+               hidden = fmin(g->count * one, fmax(0, under - p->cp_hidden));
         p->cp += g->count * (one + m->v[CONSTANT_SUM_S]) - hidden;
         p->cp_hidden += hidden;
         p->cp_fixed += sum_s;
-        p->cp_under += under;
+        p->cp_under = fmax(p->cp_under, under);
         p->cp_alone += sum_s + (hides ? 0 : g->count * one);
     }
 }

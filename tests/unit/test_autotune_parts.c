@@ -9,22 +9,25 @@
 #include "tests/lib/test_host.h"
 
 /* Prices a part on a GPU that does 1e14 FLOP/s at any size, and is twice as slow for a side that 64
- * does not divide, and twice again for one that 8 does not; with its bytes at 1e20 B/s. */
+ * does not divide, and twice again for one that 8 does not; with its bytes at 1e20 B/s, and its
+ * messages to the one neighbour at 1 B/s. */
 static const struct price_part *part_priced(const struct work_part *part)
 {
     const struct model model = host_model();
     const struct cluster cluster = {
-        .nodes = 1, .domain_nodes = 1, .node = {.devices = 1, .link_bytes_per_s = 1},
+        .nodes = 1, .domain_nodes = 1, .node = {.devices = 2, .link_bytes_per_s = 1},
         .device = {.peak_flops[DTYPE_BF16] = 1e14, .memory_bytes_per_s = 1e20}};
     const double v[CONSTANTS] = {
         [CONSTANT_GEMM_SHARE] = 1, [CONSTANT_COMPUTE] = 1, [CONSTANT_COPY_SHARE] = 1,
-        [CONSTANT_RAGGED] = 0.5, [CONSTANT_ELEMENTWISE] = 1, [CONSTANT_LAUNCH_S] = 1e-5};
+        [CONSTANT_RAGGED] = 0.5, [CONSTANT_ELEMENTWISE] = 1, [CONSTANT_LAUNCH_S] = 1e-5,
+        [CONSTANT_LINK_SHARE] = 1};
     static struct work w;
     static struct price p;
     struct price_machine machine;
     struct price_routes routes = {0};
     struct stack stack = {0};
     w = (struct work){.grid = layout_default(), .model = &model, .stack = &stack};
+    w.grid.cp = 2;
     w.parts[WORK_LAYER_FORWARD] = *part;
     price_machine(&cluster, v, DTYPE_BF16, false, &machine);
     price_terms(&machine, &w, (struct price_ids){WORK_LAYER_FORWARD, WORK_LAYER_FORWARD + 1},
@@ -55,6 +58,23 @@ static void starts_beside_bytes(void **state)
     const struct work_part part = {.bytes = 1e15, .kernels = 3}; /* 10 of 30 us */
     (void)state;
     assert_close(part_priced(&part)->launch, 2e-5, 1e-12, "the rest of three starts");
+}
+
+/* The messages of a ring share the compute under which they hide: what one has taken, the next finds
+ * taken. */
+static void messages_share_cover(void **state)
+{
+    const struct work_part part = {
+        .kernels = 1e5, .n_messages = 3, /* the compute takes a second */
+        .messages = {{TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, 0.4, 2},
+                     {TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_NOTHING, 0.25, 1},
+                     {TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, 0.3, 3}}};
+    const struct price_part *p = part_priced(&part);
+    (void)state;
+    assert_close(p->cp_hidden, 1, 1e-12, "hidden");
+    assert_close(p->cp, 0.8 + 0.25 + 0.9 - 1, 1e-12, "not hidden");
+    assert_close(p->cp_under, 1, 1e-12, "under");
+    assert_close(p->cp_alone, 0.25, 1e-12, "that nothing hides");
 }
 
 /* Of two ragged sides the slower one tells; the rows of the result do not count. */
@@ -244,7 +264,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slower_side), cmocka_unit_test(taken_back),
-        cmocka_unit_test(starts_beside_bytes), cmocka_unit_test(rates_fall_with_working_set),
+        cmocka_unit_test(starts_beside_bytes), cmocka_unit_test(messages_share_cover),
+        cmocka_unit_test(rates_fall_with_working_set),
         cmocka_unit_test(updates_slow_each_other), cmocka_unit_test(class_has_its_pieces),
         cmocka_unit_test(repeated_messages), cmocka_unit_test(sums_of_once),
         cmocka_unit_test(work_behind_terms), cmocka_unit_test(update_of_another_stage)};
