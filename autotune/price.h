@@ -17,7 +17,9 @@
  *     price_replay(&p, &layout, &step, err);               // exact: replays the schedule
  *
  * Invariants: terms are >= 0 and add up to the step; price_step() <= price_bound() <=
- * price_replay(); a higher bandwidth or rate never makes a step longer.
+ * price_replay(); a higher bandwidth never makes a step longer. Neither does a higher rate of
+ * computation, except where attention hides messages of a ring and of the state at the same time:
+ * each of the two is hidden as if the other were not there.
  */
 #ifndef AUTOTUNE_PRICE_H
 #define AUTOTUNE_PRICE_H
