@@ -483,8 +483,10 @@ static int attempt_run(struct agent *a, int *exit_code, struct err *err)
         return agent_finish(a, &end, exit_code, err);
     rc = trainer_live(a, &end, err);
     bool followed = attempt_is_followed(&a->attempt);
-    if (followed)
+    if (followed) {
+        agent_zombies_end(a);
         node_agents_leave(a->nodes);
+    }
     trainer_end_step(&a->trainer);
     node_agents_free(a->nodes); /* freed before the requeue, which signals the steps like a
                                  * preemption */

@@ -10,6 +10,8 @@
 #include "base/events.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "launcher/run/node_agent.h"
+#include "launcher/run/ranks.h"
 #include "launcher/run/successor.h"
 
 /* The scheduler is asked again after this time whether it kills the job, if it did not answer or a
@@ -142,6 +144,18 @@ void agent_kill_look(struct agent *a)
     a->kill_again = false;
     if ((limit || gives_way) && goes_on_after(a, cause))
         give_back_early(a, cause);
+}
+
+void agent_zombies_end(const struct agent *a)
+{
+    char id[LIMIT_NAME_BYTES];
+    if (a->trainer.kind->yields)
+        return;
+    node_agent_trainer_id(a->conf->run_dir, a->attempt.number, id);
+    int64_t killed = ranks_kill(id);
+    if (killed > 0)
+        log_msg(LOG_WARN, "%lld process%s of its trainer %s still there: killed", (long long)killed,
+                killed == 1 ? "" : "es", killed == 1 ? "was" : "were");
 }
 
 void agent_step_aside(const struct agent *a, int *exit_code)

@@ -66,6 +66,10 @@ bool agent_word_wait(struct agent *a, int rc);
  * time is left, while the trainer still saves or ignores its signal. After the kill wait the
  * scheduler kills the whole job with this agent, and nobody else would bring the run back. */
 void agent_kill_look(struct agent *a);
+/* Kills the processes of a wrapped trainer that are left on this node, because a newer attempt has
+ * begun. What srun started is not below this process: a node that stood still while it was taken
+ * for lost has ranks that nobody else ends, and they would go on to save. */
+void agent_zombies_end(const struct agent *a);
 /* Logs that a newer attempt has taken over the run, and leaves the run to it: the end of this
  * attempt is not recorded, and its job is not requeued. */
 void agent_step_aside(const struct agent *a, int *exit_code);

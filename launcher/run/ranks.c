@@ -22,6 +22,7 @@ static const double OPAQUE_S = 60, LASTS_S = 2, LOOKS_APART_S = 0.02;
 /* A look reads two files for each process of the machine. For EAGER_S every call looks. After that
  * the next look waits for SELDOM_PART of the time since the first look, and at most SELDOM_S. */
 static const double EAGER_S = 10, SELDOM_PART = 0.1, SELDOM_S = 5;
+enum { KILL_LOOKS = 50 };
 
 /* Tells whether one of these processes is the parent of the other, or further up. */
 static bool is_above(const struct rank_process *list, size_t n, pid_t above,
@@ -359,4 +360,24 @@ int64_t ranks_count(const char *trainer_id)
         ranks += ranks_is_rank(&list[i]);
     ranks_list_free(list, n);
     return ranks;
+}
+
+static int64_t kill_listed(const char *trainer_id)
+{
+    struct rank_process *list;
+    size_t n;
+    if (ranks_list_read(RANKS_TRAINER, trainer_id, NULL, &list, &n, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        proc_signal((struct proc_id){list[i].pid, list[i].start}, SIGKILL, NULL);
+    ranks_list_free(list, n);
+    return (int64_t)n;
+}
+
+int64_t ranks_kill(const char *trainer_id)
+{
+    int64_t first = kill_listed(trainer_id);
+    for (int look = 1; look < KILL_LOOKS && kill_listed(trainer_id) > 0; look++)
+        clock_sleep_s(LOOKS_APART_S); /* one may have started another meanwhile */
+    return first;
 }

@@ -68,4 +68,8 @@ void ranks_look(const char *trainer_id, int signo, struct ranks_told *told);
 /* Returns the number of numbered ranks that run here; -1 if it cannot be determined. */
 int64_t ranks_count(const char *trainer_id);
 
+/* Kills the trainer's processes on this machine, ranks or not: a newer attempt trains in its place.
+ * Returns how many there were. */
+int64_t ranks_kill(const char *trainer_id);
+
 #endif
