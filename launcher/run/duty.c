@@ -262,8 +262,10 @@ bool duty_cancelled(struct duty *d, const char *run_dir, struct run_state *s,
     struct err err = {0};
     if (duty_ending(d, true, ending) < 0 || ending->why != SCHED_END_CANCELLED)
         return false;
+    if (s->wish != WISH_RUN) /* whoever paused or cancelled the run has cancelled its job too */
+        return true;
     struct wish_name m = wish_name_make(s, WISH_CANCEL, true);
-    if (s->wish != WISH_CANCEL && wish_name_put(run_dir, &m, &err) < 0)
+    if (wish_name_put(run_dir, &m, &err) < 0)
         log_msg(LOG_WARN, "that job %s was cancelled is not on record: %s", d->self.id, err.text);
     wish_name_apply(&m, s);
     return true;

@@ -32,6 +32,7 @@ void __wrap_clock_sleep_s(double seconds)
 /* ---- the scheduler ---- */
 
 static int answer, n_failing, n_asked; /* the first so many questions are answered by this error */
+static enum sched_end job_ending;
 
 static int ask(struct err *err)
 {
@@ -50,7 +51,7 @@ static int fake_ending(struct sched *s, const char *id, struct sched_ending *out
     int rc = ask(err);
     (void)s, (void)id;
     if (rc == 0)
-        out->why = SCHED_END_NONE;
+        out->why = job_ending;
     return rc;
 }
 
@@ -142,6 +143,29 @@ static void a_full_disk_is_waited_for(void **state)
     pauses_double(300);
 }
 
+/* What became of the job is the owner's doing where the owner has paused or cancelled the run: a
+ * pause cancels the job of an attempt that has ended. */
+static void a_pause_is_no_cancel(void **state)
+{
+    static const enum run_wish wishes[] = {WISH_RUN, WISH_PAUSE, WISH_CANCEL},
+                               after[] = {WISH_CANCEL, WISH_PAUSE, WISH_CANCEL};
+    (void)state;
+    job_ending = SCHED_END_CANCELLED, n_failing = 0;
+    assert_int_equal(run_fold_open(scratch, &duty.fold, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(wishes); i++) {
+        struct sched_ending out;
+        struct run_state s;
+        run_state_init(&s);
+        s.wish = wishes[i], s.wish_turn = 3;
+        assert_true(duty_cancelled(&duty, scratch, &s, &out));
+        assert_int_equal(s.wish, after[i]);
+        assert_int_equal(s.wish_turn, wishes[i] == WISH_RUN ? 4 : 3);
+        run_state_release(&s);
+    }
+    run_fold_close(duty.fold);
+    job_ending = SCHED_END_NONE;
+}
+
 static void a_refusal_is_an_answer(void **state)
 {
     (void)state;
@@ -156,6 +180,7 @@ int main(void)
 #define IN_SCRATCH(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {IN_SCRATCH(it_answers_late), IN_SCRATCH(it_answers_after_hours),
                                        IN_SCRATCH(a_full_disk_is_waited_for),
-                                       IN_SCRATCH(a_refusal_is_an_answer)};
+                                       IN_SCRATCH(a_refusal_is_an_answer),
+                                       IN_SCRATCH(a_pause_is_no_cancel)};
     return cmocka_run_group_tests_name("duty", tests, NULL, NULL);
 }
