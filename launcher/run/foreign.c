@@ -71,7 +71,12 @@ static int job(struct duty *d, const char *home, struct err *err)
     int rc = sched_open("local", home, &d->steps, err);
     if (rc < 0 || !id || !*id)
         return rc;
-    if (sched_open("slurm", home, &d->sched, &why) < 0) {
+    rc = sched_open("slurm", home, &d->sched, &why);
+    if (rc == ERR_INPUT) { /* a setting of the user's */
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
         log_msg(LOG_WARN, "job %s is not brought back when it ends early: %s", id, why.text);
         return 0;
     }
