@@ -610,9 +610,11 @@ check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shot
 	@KILLS=100 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) 't61[01]0-resume\|sched'
 	@SHOT_SEEDS=300 DRAW=all TEST_TIMEOUT=3000 tests/run --long --build $(B) curator_shots
+	@DRAW=all TEST_TIMEOUT=3000 RESUMES=all tests/run --long --build $(B) trainer_reshard
+	@for d in 0 1 2; do DRAW=$$d tests/run --long --build $(B) t6300 || exit 1; done
 	@RANKS=all RESUMES=all LAYOUTS=covering MEMORY=all TEST_TIMEOUT=10000 \
 	  tests/run --long --build $(B) \
-	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume\|trainer_reshard'
+	  't6010\|t6020\|t6040\|t6060\|t6050-traffic\|t6120-resume'
 	@SEEDS=10 RANKS=all LAYOUTS=covering TEST_TIMEOUT=9000 FAR_UNITS="stages stages:4 dit numerics \
 	  numerics:2 overlap overlap:2 optim:4 optim_skip:4 warm warm:4 train:4 ckpt:4 ckpt_go init held reshard \
 	  stored:4 traffic:2 work" tests/run --long --build $(B) t6070

@@ -1,4 +1,4 @@
-/* What earlier tunings measured: the newest measurements count, and a new tuning begins from them
+/* Of what earlier tunings measured, the newest measurements count, and a new tuning begins from them
  * with more doubt than they leave. */
 #include "tests/lib/test_profiles.h"
 
