@@ -231,7 +231,8 @@ $(B)/reel-curate: $(call objs,curator/main.c) $(call lib_objs,curator) $(B)/flag
 # GPL.
 SLURM_OBJ := $(call objs,$(call src,launcher/slurm) launcher/sched/slurm_wire.c \
                          launcher/sched/slurm_text.c $(call lib_src,base))
-$(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags
+$(call objs,$(call src,launcher/slurm)): $(B)/flags-slurm
+$(B)/reel-slurm: $(SLURM_OBJ) $(B)/flags $(B)/flags-slurm
 	$(call link,$(filter %.o,$^),$(LIBS_launcher/slurm) $(LIBS_base))
 
 # The CUDA backend is one shared object beside reel-train, which is loaded when a run uses its device.
@@ -282,6 +283,7 @@ FLAGS_cuda-link = $(NVCC) $(CUDA_LIBS)
 FLAGS_cupti     = $(CC) $(CFLAGS) $(CUPTI_FLAGS) $(CUPTI_H) $(CUPTI_SO)
 FLAGS_shim      = $(CC) $(CFLAGS) $(CFLAGS_trainer) $(CFLAGS_trainer/comm) $(CXX) $(CXX_FLAGS)
 FLAGS_shim-link = $(CXX) $(LDFLAGS) $(LIBS_trainer/comm)
+FLAGS_slurm     = $(CFLAGS_launcher/slurm) $(LIBS_launcher/slurm)
 # The build reports once which parts of CUDA it found, and again when they change.
 found = ; $(if $(2),with $(1),without $(1)$(if $(3), (see $(3))): $(4))
 CUDA_FOUND = $(if $(NVCC),of $(CUDA_HOME)$(call found,NCCL,$(NCCL_H),NCCL_HOME,what GPUs exchange goes \
@@ -291,8 +293,9 @@ out (CUDA=0),$(CUDA_LACKS) (see CUDA_HOME): the backend is not built))
 $(B)/cuda-found: FORCE
 	@mkdir -p $(@D)
 	@echo "$(CUDA_FOUND)" | cmp -s - $@ || echo "$(CUDA_FOUND)" | tee $@ | sed 's/^/  CUDA   /'
-$(B)/flags $(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link): | $(B)/cuda-found
-$(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link): $(B)/flags-%: FORCE
+FLAGS_OF := $(patsubst %,$(B)/flags-%,cuda-cu cuda-c cuda-link cupti shim shim-link slurm)
+$(B)/flags $(FLAGS_OF): | $(B)/cuda-found
+$(FLAGS_OF): $(B)/flags-%: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(FLAGS_$*)' | cmp -s - $@ || printf '%s\n' '$(FLAGS_$*)' > $@
 $(B)/libreel-cuda.so: $(CUDA_OBJ) $(B)/flags-cuda-link
@@ -435,11 +438,13 @@ $(B)/obj/%/queries.o: $(B)/gen/%/queries.c $(B)/flags
 	$(call compile)
 
 # This stamp changes only when compiler or flags do.
-all_room_flags = $(foreach m,$(MODULES),$(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
-all_flags = $(CC) $(CFLAGS) $(FRAMES) $(all_room_flags) $(LDFLAGS)
+# (Targets with flags of their own, which a prerequisite would take on, have to find the same there.)
+all_room_flags = $(foreach m,$(filter-out launcher/slurm,$(MODULES)),\
+                   $(call room_flags,CFLAGS,$(m)) $(call room_flags,OPT,$(m)))
+FLAGS := $(CC) $(CFLAGS) $(FRAMES) $(all_room_flags) $(LDFLAGS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(all_flags)' | cmp -s - $@ || printf '%s\n' '$(all_flags)' > $@
+	@printf '%s\n' '$(FLAGS)' | cmp -s - $@ || printf '%s\n' '$(FLAGS)' > $@
 FORCE:
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 
@@ -592,11 +597,13 @@ TESTS_BIN := $(UNIT_BIN) $(FUZZ_BIN) $(PEERS_BIN) $(PROGRAMS) $(HELPERS) $(GPU_B
              $(B)/shim/libreel-cupti.so
 tests: $(TESTS_BIN) ## build the programs and the unit tests
 
-# A first make installs packages; a second one finds the programs in them (pkg-config, mpicc).
+# A first make installs packages; a second one finds the programs in them (pkg-config, mpicc), and a
+# third one libslurm, which is unpacked while the second one builds all that does not need it.
+BUILD_TESTS = $(MAKE) --no-print-directory -j$$(nproc) tests
 tests-here:
 	@contrib/deps check
-	@contrib/slurm-cluster unpack
-	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@contrib/slurm-cluster unpack & $(BUILD_TESTS) SLURM=0; built=$$?; \
+	  wait $$! && [ $$built -eq 0 ] && $(BUILD_TESTS)
 
 check: tests-here ## install what the tests need, build, run every ordinary test and the lint
 	@tests/run --build $(B) $(T)
@@ -607,6 +614,8 @@ check-quick: tests-here ## a part of check for use while one works: unit program
 check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
 ## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
 ## that a model memorises, pictures of 1.3 GB, MPICH where it is installed
+	@tests/run --build $(B) "$$(grep -l '^# DAYS' tests/cli/t* tests/slurm/t* | sed 's/$$/$$/' | \
+	  paste -sd '|' | sed 's/|/\\|/g')"
 	@KILLS=100 REEL_TEST_KILLS=400 TEST_TIMEOUT=3000 \
 	  tests/run --long --build $(B) 't61[01]0-resume\|sched'
 	@SHOT_SEEDS=300 DRAW=all TEST_TIMEOUT=3000 tests/run --long --build $(B) curator_shots
