@@ -611,8 +611,8 @@ check: tests-here ## install what the tests need, build, run every ordinary test
 check-quick: tests-here ## a part of check for use while one works: unit programs and fast scripts
 	@tests/run --build $(B) --quick $(T)
 
-check-slow: tests ## the long proofs: 410 kills of a training, 300 seeds of shots, 400 killed
-## submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
+check-slow: tests ## the long proofs: scripts of all days, 410 kills of a training, 300 seeds of
+## shots, 400 killed submitters, 200 simulated clusters, every legal layout, memory of larger models, eight clips
 ## that a model memorises, pictures of 1.3 GB, MPICH where it is installed
 	@tests/run --build $(B) "$$(grep -l '^# DAYS' tests/cli/t* tests/slurm/t* | sed 's/$$/$$/' | \
 	  paste -sd '|' | sed 's/|/\\|/g')"
