@@ -246,10 +246,11 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
     return rc;
 }
 
-int planner_search(const struct planner *p, size_t most, struct stream_found *found,
-                   struct err *err)
+static int search(const struct planner *p, bool places, size_t most, struct stream_found *found,
+                  struct err *err)
 {
     struct stream_spec spec = stream_of(p);
+    spec.places = places;
     int rc = stream_search(&spec, most, found, err);
     if (rc < 0 || found->n > 0)
         return rc;
@@ -258,56 +259,13 @@ int planner_search(const struct planner *p, size_t most, struct stream_found *fo
     return found->nearest.bytes > 0 ? none_fits(p, found, err) : none_can_run(p, found, err);
 }
 
-/* ---- twins ---- */
-
-static bool are_twins(const struct stream_item *a, const struct stream_item *b)
-{
-    struct layout x = a->layout, y = b->layout;
-    x.order = y.order = 0, x.fsdp = y.fsdp = 0;
-    return layout_equal(&x, &y) && a->bytes == b->bytes && b->seconds <= a->seconds * (1 + 1e-4);
-}
-
-static int keys_of(const struct layout *l) { return (l->order != 0) + (l->fsdp != 0); }
-
-/* Moves the layouts that stand for themselves and their twins to the front, in their order. Returns
- * how many there are, at most PLANNER_RANKED. */
-static size_t twins_join(struct stream_found *f, int64_t twins[PLANNER_RANKED])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < f->n; i++) {
-        const struct stream_item item = f->items[i];
-        size_t k = 0;
-        while (k < n && !are_twins(&f->items[k], &item))
-            k++;
-        if (k < n) {
-            twins[k]++;
-            if (item.seconds == f->items[k].seconds &&
-                keys_of(&item.layout) < keys_of(&f->items[k].layout))
-                f->items[k] = item;
-        } else if (n < PLANNER_RANKED) {
-            f->items[n] = item, twins[n++] = 0;
-        }
-    }
-    return n;
-}
+int planner_search(const struct planner *p, size_t most, struct stream_found *found,
+                   struct err *err)
+{ return search(p, false, most, found, err); }
 
 int planner_rank(const struct planner *p, size_t most, struct stream_found *found,
-                 int64_t twins[PLANNER_RANKED], struct err *err)
-{
-    size_t n = 0;
-    BUG_ON(most < 1 || most > PLANNER_RANKED);
-    for (size_t ask = 2 * most; n < most; ask *= 2) {
-        int rc = planner_search(p, ask, found, err);
-        if (rc < 0)
-            return rc;
-        bool all = found->n < ask || 2 * ask > STREAM_ITEMS;
-        n = twins_join(found, twins);
-        if (all)
-            break;
-    }
-    found->n = n < most ? n : most;
-    return 0;
-}
+                 struct err *err)
+{ return search(p, true, most, found, err); }
 
 static int faster_search(const struct planner *p, double beat_s, struct stream_found *found,
                          double *best_s, struct err *err)

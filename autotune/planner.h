@@ -68,14 +68,10 @@ int planner_least(struct planner *p, struct err *err);
 double planner_limit_bytes(const struct planner *p); /* of one GPU */
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,
                    struct err *err);
-/* Finds the best layouts as planner_search() does, but lists twins once: layouts with the same
- * bytes and the same time to a ten-thousandth, which differ in nothing but the order of ranks and
- * the shard group. The fastest of them stands for all; of those of exactly one time, the one with
- * the fewest keys. twins[i] is for how many others found->items[i] stands, as far as they were
- * among the best 2 x most. `most` is at most PLANNER_RANKED. */
-enum { PLANNER_RANKED = STREAM_ITEMS / 4 };
+/* Finds the best places of a ranking (stream.h), at most STREAM_PLACES, in as long as
+ * planner_search() takes. */
 int planner_rank(const struct planner *p, size_t most, struct stream_found *found,
-                 int64_t twins[PLANNER_RANKED], struct err *err);
+                 struct err *err);
 /* Writes the time of the best layout, if it takes less than beat_s seconds; else INFINITY. It is
  * much faster than planner_search(). ERR_NO: no layout fits. */
 int planner_faster(const struct planner *p, double beat_s, double *best_s, struct err *err);

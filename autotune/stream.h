@@ -11,6 +11,11 @@
  *     struct stream_found found;                  // large: keep it in static or heap memory
  *     stream_search(&spec, 10, &found, err);      // found.items[0..n), the fastest first
  *
+ * With spec.places, what is found are the best places of a ranking. A place has one or more layouts
+ * of the same bytes, which differ in nothing but the order of ranks and the shard group, and none
+ * of which takes longer than the fastest by more than STREAM_ALIKE. That one stands for all; of
+ * those of exactly one time, the one with the fewest keys.
+ *
  * Layouts of equal time keep the order of the walk, so the result does not depend on how many are
  * kept. All processors that this process may use share the walk; result and counts do not depend on
  * their number. Errors: ERR_NOMEM.
@@ -30,15 +35,20 @@ struct stream_spec {
     double beat_s;  /* only layouts that take less are looked for, s; 0: any */
     bool one_order; /* only the default order of ranks is considered */
     const struct adapter *adapter; /* adapter of the trainer that must run the layouts; NULL: any */
+    bool places;    /* the best places are looked for, not the best layouts */
 };
+#define STREAM_ALIKE 1e-4
 struct stream_item {
     struct layout layout;
     double seconds; /* of the schedule's replay, or of its lower bound until then */
     double bytes;   /* of the fullest rank */
     int64_t grid;   /* place of its grid in the walk */
     int64_t met;    /* its place among those of its grid that were kept */
+    int64_t twins;  /* other layouts for which it stands, with spec.places */
+    bool replayed;  /* `seconds` is of the replay */
+    bool leads;     /* it is the fastest of its place, or places are not asked for */
 };
-enum { STREAM_ITEMS = 1024, STREAM_RULES = 64 };
+enum { STREAM_ITEMS = 1024, STREAM_PLACES = STREAM_ITEMS / 4, STREAM_RULES = 64 };
 struct stream_found {
     size_t n;
     struct stream_item items[STREAM_ITEMS];
@@ -56,8 +66,8 @@ struct stream_found {
      * trainer can run. bytes 0: there is none, or beat_s is set. */
     struct stream_item nearest;
 };
-/* Finds the best `most` layouts. found->n is 0 where no layout fits, found->legal is 0 where none
- * is legal. */
+/* Finds the best `most` layouts, or places (of these at most STREAM_PLACES). found->n is 0 where no
+ * layout fits, found->legal is 0 where none is legal. */
 int stream_search(const struct stream_spec *spec, size_t most, struct stream_found *found,
                   struct err *err);
 /* Says whether any layout fits, that is, whether stream_search would find one. It stops at the

@@ -70,7 +70,7 @@ struct stream {
     struct stream_cache *cache; /* borrowed */
     struct work work;
     struct price_machine even; /* the machine, for bounds that hold for many micro-batch sizes */
-    size_t most;       /* how many layouts the caller wants */
+    size_t most;       /* how many layouts, or places, the caller wants */
     struct work replay_work;   /* of the layout that is replayed, while the walk goes on */
     struct price replay_price;
     int rc;            /* result of a replay during the walk */
@@ -176,8 +176,20 @@ void stream_nearest_walk(struct stream *s);
 double stream_worst(const struct stream *s);
 /* Keeps a layout if `seconds`, a lower bound on its step, beats stream_worst(). */
 void stream_keep(struct stream *s, const struct stream_item *item);
-/* Replays kept layouts until `most` of them are no slower than the bounds of all that were not
- * replayed. Drops the others. */
-int stream_settle(struct stream *s, struct err *err);
+/* Holds layouts in the order of stream_item_compare(), a total order: the fastest first. */
+struct stream_list {
+    struct stream_item *items;
+    size_t n;
+};
+int stream_item_compare(const void *a, const void *b);
+/* Replays the layouts of a list until the best `most` places are faster than the bounds of all that
+ * were not replayed. Drops the others. With spec->places it lets one layout stand for all of its
+ * place, except for those places of which the walk, which has come to `open`, may still meet a
+ * layout; NULL: the walk is over. */
+int stream_settle(struct stream *s, struct stream_list *list, const struct stream_item *open,
+                  struct err *err);
+/* Returns a time that no layout of the best `most` places reaches, if a settled list has as many;
+ * else INFINITY. */
+double stream_reach(const struct stream *s, const struct stream_list *list);
 
 #endif

@@ -3,11 +3,13 @@
  * Which layouts are kept. price_bound() never exceeds the time of the replay, price_replay(), and
  * is much cheaper. A first, coarse pass considers few virtual stages and ways to shard, and replays
  * until `most` layouts are no slower than the next bound. None of the best can be slower than the
- * slowest of these. A pass over the whole of the best grids lowers that time. The last pass, over
- * the whole space, keeps every layout whose price_bound() is below that time, and replays them in
- * the order of price_bound(), until `most` are no slower than the next one's price_bound(). When
- * STREAM_ITEMS are kept, they are replayed at once, and only the best stay: the time to beat falls,
- * and none of the best is lost.
+ * slowest of these. A pass over the whole of the best grids (of NEAR_GRIDS layouts at least) lowers
+ * that time. The last pass, over the whole space, keeps every layout whose price_bound() is below
+ * that time, and replays them in the order of price_bound(), until `most` are no slower than the
+ * next one's price_bound(). When STREAM_ITEMS are kept, they are replayed at once, and only the
+ * best stay: the time to beat falls, and none of the best is lost. Where places are asked for,
+ * `most` counts these, and the time to beat is the longest that a layout of the last place may take
+ * (stream_keep.c).
  *
  * Who walks. The grids are divided into PARTS parts, whatever the number of processors, and each
  * part has a list of its own. So neither the result nor a count depends on time. Threads, one for
@@ -31,6 +33,7 @@ struct part {
 };
 struct parts {
     struct part *v;  /* PARTS of them */
+    struct stream_item *items; /* room for those of all parts */
     struct stream_cache *caches; /* one for each thread, PARTS of them */
     atomic_int next; /* the first part that nobody has taken */
     atomic_int threads;
@@ -75,6 +78,8 @@ static void counts_add(struct stream_found *sum, const struct stream_found *f)
 /* Walks the space with the settings of `all`, whose lists and counts become those of all parts. */
 static int walk(struct stream *all, struct parts *p, struct err *err)
 {
+    struct stream_list list = {p->items, 0};
+    int rc;
     memset(all->found, 0, sizeof *all->found);
     for (uint32_t i = 0; i < PARTS; i++) {
         struct part *part = &p->v[i];
@@ -91,33 +96,37 @@ static int walk(struct stream *all, struct parts *p, struct err *err)
             return p->v[i].walk.rc;
         }
         counts_add(all->found, f);
-        for (size_t k = 0; k < f->n; k++)
-            stream_keep(all, &f->items[k]);
+        memcpy(list.items + list.n, f->items, f->n * sizeof *f->items);
+        list.n += f->n;
     }
-    if (all->rc < 0)
-        *err = all->err;
-    return all->rc < 0 ? all->rc : stream_settle(all, err);
+    qsort(list.items, list.n, sizeof *list.items, stream_item_compare);
+    if ((rc = stream_settle(all, &list, NULL, err)) < 0)
+        return rc;
+    all->found->n = list.n;
+    memcpy(all->found->items, list.items, list.n * sizeof *list.items);
+    return 0;
 }
 
-/* Walks grids alone, replays what it kept, and lowers the time to beat to that of the last of
- * `most` layouts. */
-static int cap_lower(struct stream *s, struct err *err)
+/* Walks grids alone, and replays what it kept: the best `keep`, or all that are wanted if these are
+ * more. Lowers the time to beat to that of the last that is wanted. */
+static int cap_lower(struct stream *s, size_t keep, struct err *err)
 {
-    const struct stream_found *f = s->found;
+    size_t most = s->most;
+    struct stream_list list;
     int rc;
     memset(s->found, 0, sizeof *s->found);
     s->grid = 0;
+    s->most = keep > most ? keep : most;
     stream_walk(s);
-    if (s->rc < 0) {
+    list = (struct stream_list){s->found->items, s->found->n};
+    if (s->rc == 0)
+        s->rc = stream_settle(s, &list, NULL, &s->err);
+    s->found->n = list.n;
+    s->most = most;
+    s->cap = fmin(s->cap, stream_reach(s, &list));
+    if ((rc = s->rc) < 0)
         *err = s->err;
-        return s->rc;
-    }
-    if ((rc = stream_settle(s, err)) < 0)
-        return rc;
-    /* a little above, so that layouts of equal time come in */
-    if (f->n == s->most)
-        s->cap = fmin(s->cap, f->items[s->most - 1].seconds * (1 + 1e-9));
-    return 0;
+    return rc;
 }
 
 /* Lists the grids of the best layouts, at most `most` of them. Returns how many. */
@@ -143,11 +152,11 @@ static int cap_find(struct stream *s, struct err *err)
     int rc;
     s->parts = 1, s->room = STREAM_ITEMS, s->coarse = true;
     s->cap = s->spec->beat_s > 0 ? s->spec->beat_s : INFINITY;
-    if ((rc = cap_lower(s, err)) < 0)
+    if ((rc = cap_lower(s, NEAR_GRIDS, err)) < 0)
         return rc;
     s->coarse = false;
     s->only = grids, s->n_only = grids_of(s->found, grids, NEAR_GRIDS);
-    if (s->n_only > 0 && (rc = cap_lower(s, err)) < 0)
+    if (s->n_only > 0 && (rc = cap_lower(s, 1, err)) < 0)
         return rc;
     s->only = NULL, s->n_only = 0;
     return 0;
@@ -158,10 +167,11 @@ int stream_search(const struct stream_spec *spec, size_t most, struct stream_fou
 {
     struct stream *s = malloc(sizeof *s);
     struct parts parts = {.v = malloc(PARTS * sizeof *parts.v),
+                          .items = malloc(PARTS * sizeof *parts.v->found.items * STREAM_ITEMS),
                           .caches = calloc(PARTS, sizeof *parts.caches)};
     int rc = 0;
-    BUG_ON(most < 1 || most > STREAM_ITEMS);
-    if (!s || !parts.v || !parts.caches) {
+    BUG_ON(most < 1 || most > (spec->places ? STREAM_PLACES : STREAM_ITEMS));
+    if (!s || !parts.v || !parts.items || !parts.caches) {
         rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
         goto out;
     }
@@ -174,6 +184,7 @@ int stream_search(const struct stream_spec *spec, size_t most, struct stream_fou
         stream_nearest_walk(s); /* it is short, and what is found early bounds all the rest */
 out:
     free(parts.v);
+    free(parts.items);
     free(parts.caches);
     free(s);
     return rc;

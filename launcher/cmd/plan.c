@@ -10,7 +10,7 @@
 #include "launcher/cmd/cmd.h"
 #include "profiles/run.h"
 
-enum { TOP_MAX = 200 }; /* at most PLANNER_RANKED */
+enum { TOP_MAX = 200 }; /* at most STREAM_PLACES */
 static const char *const dtypes[] = {"bf16", "f32", "fp8", NULL};
 static const char *const objectives[] = {"time", "gpu-hours", NULL};
 
@@ -200,7 +200,7 @@ static double gpu_seconds(const struct planner *p, const struct stream_found *f)
 
 /* Looks on half of the GPUs, then on half of those and so on, while a layout fits, for a best
  * layout with fewer GPU-hours than `found` has. Then searches where it found the fewest. */
-static int fewer_search(struct planner *p, size_t top, struct stream_found *found, int64_t *twins,
+static int fewer_search(struct planner *p, size_t top, struct stream_found *found,
                         struct err *err)
 {
     static const double ROUNDING = 1 + 1e-9;
@@ -219,18 +219,18 @@ static int fewer_search(struct planner *p, size_t top, struct stream_found *foun
         return rc;
     if ((rc = planner_gpus(p, chosen, err)) < 0 || chosen == all)
         return rc;
-    return planner_rank(p, top, found, twins, err);
+    return planner_rank(p, top, found, err);
 }
 
 static int best_search(struct planner *p, const struct request *r, bool gpu_hours,
-                       struct stream_found *found, int64_t *twins, struct err *err)
+                       struct stream_found *found, struct err *err)
 {
     int rc = r->gpus ? planner_gpus(p, r->gpus, err) : planner_least(p, err);
     if (rc < 0)
         return rc;
-    if ((rc = planner_rank(p, r->top, found, twins, err)) < 0 || !gpu_hours)
+    if ((rc = planner_rank(p, r->top, found, err)) < 0 || !gpu_hours)
         return rc;
-    return fewer_search(p, r->top, found, twins, err);
+    return fewer_search(p, r->top, found, err);
 }
 
 static int item_predict(const struct planner *p, const struct layout *l, struct planned *out,
@@ -324,7 +324,7 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     struct str out = STR_INIT;
     struct json_out o;
     int rc;
-    if ((rc = best_search(p, r, gpu_hours, found, a.twins, err)) < 0)
+    if ((rc = best_search(p, r, gpu_hours, found, err)) < 0)
         return rc == ERR_NO && r->has_layout ? given_say(p, &r->layout, err) : rc;
     a.seconds = clock_mono_s() - began;
     if ((rc = items_predict(r, items, &a, err)) < 0)

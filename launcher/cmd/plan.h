@@ -10,7 +10,6 @@ struct plan_answer {
     const struct planned *items;   /* the best first; then that of --layout, if it is not among
                                     * them */
     size_t n;                      /* number of items */
-    int64_t twins[PLANNER_RANKED]; /* how many others a ranked item stands for */
     bool given;                    /* items[given_at] is that of --layout */
     size_t given_at;
     double tokens;                 /* of --tokens; 0: not given */

@@ -58,8 +58,9 @@ static void item_text(const struct plan_answer *a, size_t i, struct str *out)
     layout_brief(&p->layout, out);
     if (a->given && a->given_at == i)
         slower_add(p->step.seconds / a->items[0].step.seconds - 1, out);
-    if (ranked && a->twins[i] > 0)
-        str_addf(out, "  (and %lld like it by other orders)", (long long)a->twins[i]);
+    if (ranked && a->found->items[i].twins > 0)
+        str_addf(out, "  (and %lld like it by other orders)",
+                 (long long)a->found->items[i].twins);
     str_addc(out, '\n');
     if (a->tokens > 0)
         str_addf(out, "    %.4g days, %.4g GPU-hours\n", train_seconds(a, p) / 86400,
@@ -185,7 +186,7 @@ static void item_json(const struct plan_answer *a, const struct planned *p, stru
     json_put_int(o, "bytes", llround(p->footprint.total));
     json_put_num(o, "p_fits", p->p_fits);
     if (p < a->items + a->found->n)
-        json_put_int(o, "twins", a->twins[p - a->items]);
+        json_put_int(o, "twins", a->found->items[p - a->items].twins);
     if (a->tokens > 0) {
         json_put_num(o, "days", train_seconds(a, p) / 86400);
         json_put_num(o, "gpu_hours", gpu_hours(a, p));
