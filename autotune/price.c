@@ -50,6 +50,13 @@
  * under the backward of the last micro-batch (the constant reduce_hidden says under how much of
  * it), except for those of the last unit. What does not fit there is exposed, and is in the sum.
  *
+ * A ring. Its messages hide under attention, and messages of the state follow them on the wires
+ * that both need, but travel beside them on others. Let a unit compute for c seconds and then wait
+ * for e more, because its ring takes longer than attention; let the ring keep a kind of wire busy
+ * for r seconds, and messages of the state for g. Then max(0, g - gather_hidden (c + e - r)) of g
+ * is exposed, on the kind of wire where that is most. With it the unit takes (1 - gather_hidden)
+ * (c + e) + gather_hidden r + g: no computation and no message that is faster makes it longer.
+ *
  * Ranks that share cores. On CPUs, N ranks may have only K cores between them. A rank that waits in
  * a pipeline then leaves its core to the others. So the step takes as long as the busiest rank, or
  * as long as all computation takes on K cores, whichever is longer. Ranks that work at the same
@@ -85,7 +92,7 @@ static double seconds_of(const struct price_part *p) { return p->seconds; }
 /* Holds the seconds for which gathers and reductions in every micro-batch are exposed, and those
  * for which compute hides them. */
 struct unit_price {
-    double gather, gather_hidden, reduce, reduce_hidden;
+    double gather[2], gather_hidden, reduce, reduce_hidden; /* gathers forward and backward */
     /* parts of under[] and alone[] in struct price_step */
     double gather_under, gather_alone, reduce_under, reduce_alone;
     double under_backward; /* seconds that backwards hide */
@@ -114,35 +121,62 @@ void price_state(const struct price *p, const struct layout *l, struct price_sta
             p->machine, price_group(l, p->work->model, st.group[i]), st.kind[i]);
         for (int u = 0; u < WORK_UNITS; u++) {
             double n = p->work->unit_elements[u];
-            double each = u == UNIT_LAYER ? st.layer_bytes[i] : st.bytes[i];
-            double s = n > 0 ? price_route_seconds(&r, n * each) : 0;
-            (st.each[i] ? out->each : out->step)[i][u] = s;
+            double bytes = n * (u == UNIT_LAYER ? st.layer_bytes[i] : st.bytes[i]);
+            if (n > 0 && st.each[i])
+                price_route_busy(&r, bytes, out->each[i][u]);
+            else if (n > 0)
+                out->step[i][u] = price_route_seconds(&r, bytes);
         }
     }
 }
 
-/* Adds `count` units whose gathers and scatters may hide under `forward` and `backward`, the
- * seconds that one unit computes. */
+/* Returns by how much messages exceed what hides them, on the kind of wire where that is most. */
+static double exposed(const double busy[PRICE_WIRES], const double room[PRICE_WIRES])
+{
+    return fmax(0, fmax(busy[PRICE_LINKS] - room[PRICE_LINKS],
+                        busy[PRICE_NICS] - room[PRICE_NICS]));
+}
+
+/* Returns what hides messages, on the kind of wire that they keep busy longest; 0: there are no
+ * messages. */
+static double room_of(const double busy[PRICE_WIRES], const double room[PRICE_WIRES])
+{
+    int x = busy[PRICE_NICS] > busy[PRICE_LINKS] ? PRICE_NICS : PRICE_LINKS;
+    return busy[x] > 0 ? room[x] : 0;
+}
+
+static double longer(const double busy[PRICE_WIRES])
+{ return fmax(busy[PRICE_LINKS], busy[PRICE_NICS]); }
+
+/* Adds `count` units whose gathers and scatters may hide under the forward q[0] and the backward
+ * q[1], which recomputes for `again` seconds; NULL: under nothing. */
 static void unit_add(const struct price *p, const struct price_state *st, enum work_unit_id u,
-                     double gathered, double count, double forward, double backward,
+                     double gathered, double count, const struct price_part *q, double again,
                      struct unit_price *out)
 {
-    bool overlap = p->machine->overlaps && p->work->stack->gathers_overlap;
+    bool overlap = q && p->machine->overlaps && p->work->stack->gathers_overlap;
     double share = overlap ? p->machine->v[CONSTANT_GATHER_HIDDEN] : 0;
-    double g1 = gathered * st->each[STATE_GATHER_FORWARD][u],
-           g2 = gathered * st->each[STATE_GATHER_BACKWARD][u],
-           r = st->each[STATE_REDUCE][u];
-    double h1 = fmin(g1, share * forward), h2 = fmin(g2, share * backward),
-           h3 = fmin(r, fmax(0, share * backward - h2));
-    out->gather += count * (g1 - h1 + g2 - h2);
-    out->gather_hidden += count * (h1 + h2);
-    out->reduce += count * (r - h3);
-    out->reduce_hidden += count * h3;
-    out->under_backward += count * (h2 + h3);
-    out->gather_under += count * share * ((g1 > 0 ? forward : 0) + (g2 > 0 ? backward : 0));
-    out->reduce_under += r > 0 ? count * fmax(0, share * backward - h2) : 0;
-    if (share * backward <= 0)
-        out->gather_alone += count * (g1 + g2), out->reduce_alone += count * r;
+    const double *reduce = st->each[STATE_REDUCE][u];
+    double first[PRICE_WIRES], second[PRICE_WIRES], both[PRICE_WIRES], forward[PRICE_WIRES],
+        backward[PRICE_WIRES];
+    for (int x = 0; x < PRICE_WIRES; x++) {
+        first[x] = gathered * st->each[STATE_GATHER_FORWARD][u][x];
+        second[x] = gathered * st->each[STATE_GATHER_BACKWARD][u][x];
+        both[x] = second[x] + reduce[x];
+        forward[x] = overlap ? share * fmax(0, q[0].free[x]) : 0;
+        backward[x] = overlap ? share * fmax(0, q[1].free[x] + again) : 0;
+    }
+    double g = longer(first) + longer(second), r = longer(reduce), e2 = exposed(second, backward),
+           e1 = exposed(first, forward), e3 = fmin(r, fmax(0, exposed(both, backward) - e2)),
+           left = fmax(0, room_of(reduce, backward) - (longer(second) - e2));
+    out->gather[0] += count * e1, out->gather[1] += count * e2;
+    out->gather_hidden += count * (g - e1 - e2);
+    out->reduce += count * e3, out->reduce_hidden += count * (r - e3);
+    out->under_backward += count * (longer(second) - e2 + r - e3);
+    out->gather_under += count * (room_of(first, forward) + room_of(second, backward));
+    out->reduce_under += count * left;
+    if (longer(backward) <= 0)
+        out->gather_alone += count * g, out->reduce_alone += count * r;
 }
 
 static double again_seconds(const struct price *p, const struct work_stage *s)
@@ -159,14 +193,12 @@ static void stage_units(const struct price *p, const struct price_state *st,
     const struct price_part *q = p->parts;
     double again = out->s.layers > 0 ? out->again / out->s.layers : 0;
     unit_add(p, st, UNIT_LAYER, gathered[UNIT_LAYER], out->s.layers,
-             price_compute(&q[WORK_LAYER_FORWARD]), price_compute(&q[WORK_LAYER_BACKWARD]) + again,
-             &out->units);
-    unit_add(p, st, UNIT_EACH, gathered[UNIT_EACH], out->s.each, 0, 0, &out->units);
+             &q[WORK_LAYER_FORWARD], again, &out->units);
+    unit_add(p, st, UNIT_EACH, gathered[UNIT_EACH], out->s.each, NULL, 0, &out->units);
     if (out->s.first)
-        unit_add(p, st, UNIT_FIRST, gathered[UNIT_FIRST], 1, 0, 0, &out->units);
+        unit_add(p, st, UNIT_FIRST, gathered[UNIT_FIRST], 1, NULL, 0, &out->units);
     if (out->s.last)
-        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, price_compute(&q[WORK_LAST_FORWARD]),
-                 price_compute(&q[WORK_LAST_BACKWARD]), &out->units);
+        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, &q[WORK_LAST_FORWARD], 0, &out->units);
 }
 
 /* Sums `of` over a stage's parts of a micro-batch, forward (back 0) or backward (1), without
@@ -209,8 +241,8 @@ static void stage_price(const struct price *p, const struct layout *l,
     r.forward_compute = f, r.backward_compute = b;
     r.computes = stage_sum(p, &r.s, 0, price_compute) + stage_sum(p, &r.s, 1, price_compute) +
                  r.again + r.pieces;
-    r.forward = f + r.s.sends[0] * send + 0.5 * (r.units.gather);
-    r.backward = b + r.s.sends[1] * send + 0.5 * (r.units.gather) + r.units.reduce;
+    r.forward = f + r.s.sends[0] * send + r.units.gather[0];
+    r.backward = b + r.s.sends[1] * send + r.units.gather[1] + r.units.reduce;
     *out = r;
 }
 
@@ -382,7 +414,7 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->term[PRICE_ELEMENTWISE] += m * s->pieces;
     again_terms(&q[WORK_LAYER_FULL], again * fmax(0, s->s.full - s->s.there), out);
     again_terms(&q[WORK_LAYER_SELECTIVE], again * fmax(0, s->s.selective - s->s.there), out);
-    out->term[PRICE_GATHER] = m * s->units.gather;
+    out->term[PRICE_GATHER] = m * (s->units.gather[0] + s->units.gather[1]);
     out->hidden[PRICE_GATHER] = m * s->units.gather_hidden;
     out->term[PRICE_REDUCE] = m * s->units.reduce;
     out->hidden[PRICE_REDUCE] = m * s->units.reduce_hidden;

@@ -17,9 +17,7 @@
  *     price_replay(&p, &layout, &step, err);               // exact: replays the schedule
  *
  * Invariants: terms are >= 0 and add up to the step; price_step() <= price_bound() <=
- * price_replay(); a higher bandwidth never makes a step longer. Neither does a higher rate of
- * computation, except where attention hides messages of a ring and of the state at the same time:
- * each of the two is hidden as if the other were not there.
+ * price_replay(); no higher bandwidth or rate of computation makes a step longer.
  */
 #ifndef AUTOTUNE_PRICE_H
 #define AUTOTUNE_PRICE_H
@@ -94,6 +92,11 @@ struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);
 double price_route_seconds(const struct price_route *r, double bytes);
+/* The wires on which messages travel. Those of a kind follow each other; those of two kinds may
+ * travel at the same time. */
+enum price_wire { PRICE_LINKS, PRICE_NICS, PRICE_WIRES };
+/* Writes for how long a message keeps each kind of wire busy; it takes the longer of these. */
+void price_route_busy(const struct price_route *r, double bytes, double out[PRICE_WIRES]);
 /* Caches the routes of a grid's messages: its parts have many of one group and kind, and they do
  * not depend on the micro-batch size. Nothing in `of` counts where `known` is false. */
 struct price_routes {
@@ -125,6 +128,9 @@ struct price_part {
     double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages that do not depend on bytes */
     double cp_under, cp_alone;           /* parts of under[] and alone[] in struct price_step */
     double seconds;                      /* of all its computation and messages */
+    /* Of its computation, and its wait for messages of a ring that attention did not hide: seconds
+     * in which these messages leave each kind of wire free. */
+    double free[PRICE_WIRES];
 };
 static inline double price_compute(const struct price_part *p)
 {
@@ -176,9 +182,11 @@ struct price_bill {
 };
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
                 const struct price_step *step, struct price_bill *out);
-/* Holds the seconds of each message of the state for each unit: in every micro-batch, or once a
- * step. They depend on the grid, zero and fsdp alone. */
-struct price_state { double each[WORK_STATES][WORK_UNITS], step[WORK_STATES][WORK_UNITS]; };
+/* Holds the seconds of each message of the state for each unit: in every micro-batch, on each kind
+ * of wire, or once a step. They depend on the grid, zero and fsdp alone. */
+struct price_state {
+    double each[WORK_STATES][WORK_UNITS][PRICE_WIRES], step[WORK_STATES][WORK_UNITS];
+};
 void price_state(const struct price *p, const struct layout *l, struct price_state *out);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
 void price_step(const struct price *p, const struct layout *l, struct price_step *out);

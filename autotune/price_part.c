@@ -181,6 +181,12 @@ struct price_route price_route(const struct price_machine *m, struct price_group
 double price_route_seconds(const struct price_route *r, double bytes)
 { return fmax(bytes * r->link_s, bytes * r->nic_s) + r->latency_s; }
 
+void price_route_busy(const struct price_route *r, double bytes, double out[PRICE_WIRES])
+{
+    out[PRICE_LINKS] = r->link_s > 0 ? bytes * r->link_s + r->latency_s : 0;
+    out[PRICE_NICS] = r->nic_s > 0 ? bytes * r->nic_s + r->latency_s : 0;
+}
+
 double price_message(const struct price_machine *m, struct price_group g, enum traffic_kind kind,
                      double bytes)
 {
@@ -272,21 +278,43 @@ static double attention_seconds(const struct price_machine *m, enum stack_attent
            attention_slow(m, kind, a) * m->v[CONSTANT_ATTENTION_PACE];
 }
 
-static double message_seconds(const struct price_machine *m, const struct work *w,
-                              const struct work_message *g, struct price_routes *routes)
+static const struct price_route *route_of(const struct price_machine *m, const struct work *w,
+                                          const struct work_message *g,
+                                          struct price_routes *routes)
 {
     struct price_route *r = &routes->of[g->group][g->kind];
     if (!routes->known[g->group][g->kind])
         *r = price_route(m, price_group(&w->grid, w->model, g->group), g->kind);
     routes->known[g->group][g->kind] = true;
-    return price_route_seconds(r, g->bytes);
+    return r;
+}
+
+/* Prices messages of context-parallel ranks. Those that attention hides keep wires busy that other
+ * messages need. */
+static void context_price(const struct price_machine *m, const struct work_message *g,
+                          const struct price_route *r, struct price_part *p)
+{
+    bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
+    double all = g->count * price_route_seconds(r, g->bytes),
+           sum_s = g->count * m->v[CONSTANT_SUM_S],
+           under = hides ? p->attention + p->launch : 0, /* those before it hide there too */
+           hidden = fmin(all, fmax(0, under - p->cp_hidden)), busy[PRICE_WIRES];
+    p->cp += all + sum_s - hidden;
+    p->cp_hidden += hidden;
+    p->cp_fixed += sum_s;
+    p->cp_under = fmax(p->cp_under, under);
+    p->cp_alone += sum_s + (hides ? 0 : all);
+    price_route_busy(r, g->bytes, busy);
+    for (int x = 0; x < PRICE_WIRES && hides; x++)
+        p->free[x] += all - hidden - g->count * busy[x];
 }
 
 static void message_price(const struct price_machine *m, const struct work *w,
                           const struct work_message *g, struct price_routes *routes,
                           struct price_part *p)
 {
-    double one = message_seconds(m, w, g, routes), sum_s = g->count * m->v[CONSTANT_SUM_S];
+    const struct price_route *r = route_of(m, w, g, routes);
+    double one = price_route_seconds(r, g->bytes), sum_s = g->count * m->v[CONSTANT_SUM_S];
     if (g->group == TRAFFIC_TP) {
         double hidden = m->overlaps && w->stack->sums_overlap ? m->v[CONSTANT_SUM_HIDDEN] * one : 0;
         p->tp += g->count * (one - hidden + m->v[CONSTANT_SUM_S]);
@@ -298,14 +326,7 @@ static void message_price(const struct price_machine *m, const struct work *w,
         p->pp_hidden += hides ? g->count * one : 0;
         p->pp_fixed += g->count * m->v[CONSTANT_SEND_S];
     } else {
-        bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
-        double under = hides ? p->attention + p->launch : 0, /* those before it hide there too */
-               hidden = fmin(g->count * one, fmax(0, under - p->cp_hidden));
-        p->cp += g->count * (one + m->v[CONSTANT_SUM_S]) - hidden;
-        p->cp_hidden += hidden;
-        p->cp_fixed += sum_s;
-        p->cp_under = fmax(p->cp_under, under);
-        p->cp_alone += sum_s + (hides ? 0 : g->count * one);
+        context_price(m, g, r, p);
     }
 }
 
@@ -315,6 +336,7 @@ static void messages_price(const struct price_machine *m, const struct work *w,
 {
     p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
     p->tp_fixed = p->cp_fixed = p->pp_fixed = p->cp_under = p->cp_alone = 0;
+    p->free[PRICE_LINKS] = p->free[PRICE_NICS] = price_compute(p);
     for (int i = 0; i < part->n_messages; i++)
         message_price(m, w, &part->messages[i], routes, p);
     p->seconds = price_compute(p) + p->tp + p->cp + p->pp;

@@ -78,7 +78,8 @@ static void state_least(struct price_state *out, const struct price_state *other
 {
     for (int i = 0; i < WORK_STATES; i++)
         for (int u = 0; u < WORK_UNITS; u++) {
-            out->each[i][u] = fmin(out->each[i][u], other->each[i][u]);
+            for (int x = 0; x < PRICE_WIRES; x++)
+                out->each[i][u][x] = fmin(out->each[i][u][x], other->each[i][u][x]);
             out->step[i][u] = fmin(out->step[i][u], other->step[i][u]);
         }
 }

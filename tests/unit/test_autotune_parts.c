@@ -75,6 +75,9 @@ static void messages_share_cover(void **state)
     assert_close(p->cp, 0.8 + 0.25 + 0.9 - 1, 1e-12, "not hidden");
     assert_close(p->cp_under, 1, 1e-12, "under");
     assert_close(p->cp_alone, 0.25, 1e-12, "that nothing hides");
+    /* the ring takes 1.7 s, so that the rank waits for 0.7 s */
+    assert_close(p->free[PRICE_LINKS], 1 + 0.7 - 1.7, 1e-12, "in which links are free");
+    assert_close(p->free[PRICE_NICS], 1 + 0.7, 1e-12, "in which NICs are free");
 }
 
 /* Of two ragged sides the slower one tells; the rows of the result do not count. */

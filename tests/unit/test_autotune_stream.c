@@ -254,7 +254,7 @@ static void twins_once(void **state)
         size_t most;
         int64_t layouts; /* of these places */
     } cases[] = {
-        {"llama-3-70b", "dgx-h100", "8192", 512, 512, 20, 33},
+        {"llama-3-70b", "dgx-h100", "8192", 512, 512, 20, 30},
         {"gpt-3-175b", "dgx-h100", "2048", 192, 192, 200, 341},
         {"llama-3-405b", "dgx-h100", "2048", 960, 480, 200, 770}, /* lists are full on the way */
     };
@@ -424,7 +424,7 @@ static void crowded(void **state)
  * for that, and none of it is lost. */
 static void gathered_less(void **state)
 {
-    static const char text[] = "tp=2,sp=1,cp=16,pp=2,vpp=18,dp=4,zero=3,fsdp=64,mbs=13,"
+    static const char text[] = "tp=2,sp=1,cp=8,pp=2,vpp=19,dp=8,zero=3,fsdp=64,mbs=7,"
                                "recompute=full,recompute_layers=1";
     struct planner *p = planner_of("llama-3-70b", "dgx-h100", "reel", "8192", 100);
     struct layout l;

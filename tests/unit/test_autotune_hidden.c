@@ -1,0 +1,231 @@
+/* What computation hides: messages of a ring and of the state that hide under the same layer, on the
+ * same wires or on others, computed by hand; and layouts drawn at random, which no faster device,
+ * link or network makes slower. */
+#include "tests/lib/test_profiles.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "autotune/planner.h"
+#include "base/philox.h"
+
+static struct planner *planner_of(const char *model, const char *cluster, const char *stack,
+                                  const char *seq)
+{
+    struct plan_ask ask = {.model = model, .cluster = cluster, .stack = stack, .gbs = 32,
+                           .dtype = DTYPE_BF16, .fits = 0.9};
+    struct err err;
+    assert_ok(seq_parse(seq, "seq", &ask.seq, &err), &err);
+    struct planner *p = planner_new(&ask, &err);
+    if (!p)
+        fail_msg("%s", err.text);
+    return p;
+}
+
+/* ---- by hand ---- */
+
+/* Adds for how long messages keep links (0) and NICs (1) busy, and the longer of these. */
+static void busy_add(const struct price_route *r, double count, double bytes, double busy[3])
+{
+    double link = r->link_s > 0 ? bytes * r->link_s + r->latency_s : 0,
+           nic = r->nic_s > 0 ? bytes * r->nic_s + r->latency_s : 0;
+    busy[0] += count * link, busy[1] += count * nic, busy[2] += count * fmax(link, nic);
+}
+
+/* Returns the seconds of a gather of a unit that a part does not hide, and adds those of its ring
+ * that attention does not hide. */
+static double not_hidden(const struct price *p, const struct layout *l, enum work_unit_id unit,
+                         enum work_part_id id, enum work_state_id gather, double *ring)
+{
+    const struct work_part *part = &p->work->parts[id];
+    const struct price_part *q = &p->parts[id];
+    struct price_route r;
+    struct work_state st;
+    double sent[3] = {0}, gathered[3] = {0}, most = 0;
+    work_state(p->work, l, &st);
+    for (int i = 0; i < part->n_messages; i++) {
+        const struct work_message *g = &part->messages[i];
+        r = price_route(p->machine, price_group(l, p->work->model, g->group), g->kind);
+        if (g->hide == HIDE_ATTENTION)
+            busy_add(&r, g->count, g->bytes, sent);
+    }
+    r = price_route(p->machine, price_group(l, p->work->model, st.group[gather]), st.kind[gather]);
+    busy_add(&r, 1, st.bytes[gather] * p->work->unit_elements[unit], gathered);
+    if (unit == UNIT_FIRST)
+        return gathered[2]; /* nothing hides it */
+    double wait = fmax(0, sent[2] - q->attention - q->launch);
+    for (int x = 0; x < 2; x++)
+        most = fmax(most, gathered[x] - p->machine->v[CONSTANT_GATHER_HIDDEN] *
+                                            (price_compute(q) + wait - sent[x]));
+    *ring += wait;
+    return most;
+}
+
+/* Returns the seconds of a micro-batch's gathers that nothing hides, on the only stage; *layer:
+ * those of a layer. */
+static double gathers(const struct price *p, const struct layout *l, double *layer, double *ring)
+{
+    double first = 0, last = 0;
+    *layer = *ring = 0;
+    for (int k = 0; k < 2; k++) {
+        enum work_state_id id = STATE_GATHER_FORWARD + k;
+        *layer += not_hidden(p, l, UNIT_LAYER, WORK_LAYER_FORWARD + k, id, ring);
+        first += not_hidden(p, l, UNIT_FIRST, WORK_FIRST_FORWARD + k, id, ring);
+        last += not_hidden(p, l, UNIT_LAST, WORK_LAST_FORWARD + k, id, ring);
+    }
+    return (double)p->work->model->layers * *layer + first + last;
+}
+
+/* A ring's messages come first. On the wires that both need, weights are gathered in what the ring
+ * leaves of computation; on NICs, which a ring inside a node does not need, beside it, also while
+ * the layer waits for the ring. */
+static void ring_beside_gathers(void **state)
+{
+    static const struct {
+        const char *layout;
+        int64_t gpus;
+        double link, nic; /* factors of their speeds */
+        bool waits, exposed; /* a layer waits for its ring; for its weights */
+    } cases[] = {
+        {"cp=4,dp=2,zero=3,mbs=4", 8, 1, 1, false, false},
+        {"cp=4,dp=2,zero=3,mbs=4", 8, 0.13, 1, false, true},
+        {"cp=4,dp=2,zero=3,mbs=4", 8, 0.01, 1, true, true},
+        {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 1, 0.02, false, true},
+        {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 0.05, 1, true, true},
+        {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 0.05, 0.05, true, true},
+        {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 0.05, 0.01, true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of("llama-3-8b", "dgx-h100", "fsdp2", "8192");
+        static struct work w;
+        struct layout l;
+        struct price_machine m;
+        struct price price;
+        struct price_step s;
+        struct err err;
+        double layer, ring;
+        assert_ok(planner_gpus(p, cases[i].gpus, &err), &err);
+        assert_ok(layout_parse(cases[i].layout, &l, &err), &err);
+        p->cluster.node.link_bytes_per_s *= cases[i].link;
+        p->cluster.node.nic_bytes_per_s *= cases[i].nic;
+        price_machine(&p->cluster, p->v, DTYPE_BF16, false, &m);
+        work_build(&p->work, &l, &w);
+        price_parts(&m, &w, &price);
+        price_step(&price, &l, &s);
+        double want = w.micro_batches * gathers(&price, &l, &layer, &ring);
+        assert_close(s.term[PRICE_GATHER], want, 1e-9, cases[i].layout);
+        assert_int_equal(ring > 0, cases[i].waits);
+        assert_int_equal(layer > 0, cases[i].exposed);
+        planner_free(p);
+    }
+}
+
+/* ---- drawn ---- */
+
+static uint64_t seed, draws;
+
+static int64_t drawn(int64_t n)
+{ return (int64_t)(philox_uniform_at(seed, PHILOX_TEST, 1, draws++) * (double)n); }
+
+/* Draws a layout of this many GPUs, a number without other prime factors than 2 and 3. */
+static struct layout layout_drawn(int64_t gpus, bool orders)
+{
+    struct layout l = layout_default();
+    int64_t *sizes[] = {&l.tp, &l.cp, &l.cp, &l.pp, &l.dp};
+    int all[LAYOUT_ORDERS];
+    for (int64_t left = gpus; left > 1;) {
+        int64_t by = left % 2 == 0 ? 2 : 3;
+        *sizes[drawn(5)] *= by;
+        left /= by;
+    }
+    l.sp = l.tp > 1 ? drawn(2) : 0;
+    l.cp_kind = l.cp > 1 && drawn(2) ? (enum cp_kind)drawn(CP_2D + 1) : CP_RING;
+    l.zero = drawn(2) ? 3 : drawn(4);
+    l.vpp = l.pp > 1 ? 1 + drawn(3) : 1;
+    l.mbs = 1 + drawn(8);
+    l.recompute = (enum recompute)drawn(RECOMPUTE_FULL + 1);
+    if (orders)
+        l.order = all[drawn(layout_orders(&l, all))];
+    return l;
+}
+
+static double priced(const struct planner *p, const struct cluster *c, const struct layout *l,
+                     struct price_step *step)
+{
+    static struct work w;
+    struct price_machine m;
+    struct price price;
+    struct price_step replay;
+    struct err err;
+    work_build(&p->work, l, &w);
+    price_machine(c, p->v, DTYPE_BF16, false, &m);
+    price_parts(&m, &w, &price);
+    price_step(&price, l, step);
+    assert_ok(price_replay(&price, l, &replay, &err), &err);
+    return replay.seconds;
+}
+
+/* Makes one part of a cluster faster, and sees that no layout gets slower. Returns whether a ring
+ * and the state both hide. */
+static bool faster_drawn(const struct planner *p, const struct layout *l)
+{
+    struct price_step before, after;
+    double replay = priced(p, &p->cluster, l, &before);
+    for (int what = 0; what < 5; what++) {
+        struct cluster c = p->cluster;
+        double by = 1 + 0.01 * (double)(1 + drawn(200));
+        double *speeds[] = {&c.node.link_bytes_per_s, &c.node.nic_bytes_per_s,
+                            &c.device.memory_bytes_per_s, &c.device.peak_flops[DTYPE_BF16]};
+        if (what < 4)
+            *speeds[what] *= by;
+        else
+            c.node.link_latency_s /= by, c.node.nic_latency_s /= by;
+        double faster = priced(p, &c, l, &after);
+        struct str text = STR_INIT;
+        layout_format(l, &text);
+        if (faster > replay * (1 + 1e-12) || after.seconds > before.seconds * (1 + 1e-12))
+            fail_msg("SEED=%llu: %s of %s on %s, %s: %.15g s, bound %.15g; with speed %d times %g "
+                     "%.15g s, bound %.15g", (unsigned long long)seed, text.p, p->model.name,
+                     p->cluster.name, p->stack.name, replay, before.seconds, what, by, faster,
+                     after.seconds);
+        str_release(&text);
+    }
+    return before.hidden[PRICE_CP] > 0 && before.hidden[PRICE_GATHER] + before.hidden[PRICE_REDUCE] > 0;
+}
+
+static void faster_is_not_slower(void **state)
+{
+    static const char *const models[][2] = {{"dit-b", "16x32x32"}, {"moviegen-1b", "5x9x5"},
+                                            {"llama-3-8b", "2048"}, {"moviegen-5b", "8x16x16"},
+                                            {"llama-3-8b", "32768"}},
+        *const clusters[] = {"dgx-a100-40", "dgx-h100", "dgx-b200"},
+        *const stacks[] = {"reel", "reel", "fsdp2", "megatron", "deepspeed-zero3"};
+    static const int64_t gpus[] = {8, 16, 24, 48, 64};
+    const char *given = getenv("SEED");
+    int64_t both = 0;
+    (void)state;
+    seed = given ? strtoull(given, NULL, 10) : (uint64_t)getpid();
+    for (int i = 0; i < 40; i++) {
+        int64_t m = drawn(ARRAY_LEN(models)), s = drawn(ARRAY_LEN(stacks));
+        struct planner *p = planner_of(models[m][0], clusters[drawn(ARRAY_LEN(clusters))],
+                                       stacks[s], models[m][1]);
+        struct err err;
+        assert_ok(planner_gpus(p, gpus[drawn(ARRAY_LEN(gpus))], &err), &err);
+        for (int k = 0; k < 100; k++) {
+            struct layout l = layout_drawn(p->gpus, p->stack.kind == STACK_REEL);
+            if (layout_broken_rule(&l, &p->model, p->ask.seq, p->ask.gbs, p->gpus) < 0)
+                both += faster_drawn(p, &l);
+        }
+        planner_free(p);
+    }
+    if (both < 100)
+        fail_msg("SEED=%llu: in %lld layouts both hide", (unsigned long long)seed, (long long)both);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ring_beside_gathers),
+                                       cmocka_unit_test(faster_is_not_slower)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
