@@ -206,8 +206,7 @@ static int described_explain(struct explanation *x, const char *path, const char
     told->held_out = &p->constants.held_out, told->device = &p->cluster.device;
     for (int t = 0; t < PRICE_TERMS; t++)
         told->constant[t] = constant_of(p, x->one.constant[t]);
-    if (x->one.attention) /* the constant beside it only multiplies what the curve says */
-        told->constant[PRICE_ATTENTION].source = x->one.attention->source;
+    told->curve[PRICE_ATTENTION] = x->one.attention ? x->one.attention->source : NULL;
     explained_take(&x->one, &told->one);
     if (!against)
         return 0;

@@ -100,6 +100,10 @@ static void term_json(const struct explain_told *x, int t, struct json_out *o)
     json_put_num(o, "value", k->value);
     json_put_num(o, "lo", k->lo);
     json_put_num(o, "hi", k->hi);
+    if (x->curve[t])
+        json_put_text(o, "curve", x->curve[t]);
+    else
+        json_put_null(o, "curve");
     json_put_num(o, "measured_s", x->measured_s[t]);
     json_obj_end(o);
 }
@@ -228,6 +232,8 @@ static void term_text(const struct explain_told *x, int t, struct str *out)
         str_addf(out, "; %s %.4g (%.4g to %.4g, %s)", k->name, k->value, k->lo, k->hi, k->source);
     else if (k->name)
         str_addf(out, "; %s %.4g (%s)", k->name, k->value, k->source);
+    if (x->curve[t])
+        str_addf(out, ", times the curve of %s", x->curve[t]);
     if (isfinite(x->measured_s[t]))
         str_addf(out, "; measured %.4g s", x->measured_s[t]);
     str_addc(out, '\n');

@@ -27,6 +27,9 @@ struct explain_told {
     struct explain_side one, other;
     bool has_other;
     struct explain_constant constant[PRICE_TERMS];
+    /* whose measurements the curve is that says the term's rate at each size, and that the constant
+     * multiplies; NULL: the rate follows from constants alone */
+    const char *curve[PRICE_TERMS];
     double measured_s[PRICE_TERMS]; /* s, in the plan's own trial, on CPUs of CPU time; NAN: not
                                      * recorded */
     const char *constants;
