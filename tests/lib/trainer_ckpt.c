@@ -1,5 +1,7 @@
 #include "tests/lib/trainer_ckpt.h"
 
+struct ckpt_writer here = {.run_dir = scratch};
+
 enum run_moments moments;
 
 bool some_frozen;

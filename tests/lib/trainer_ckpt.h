@@ -28,7 +28,7 @@ void state_check(const struct rig *r, int64_t salt);
 
 static const struct hash128 config = {0x1234, 0x5678}, other_config = {0x1234, 0x5679};
 
-static const struct ckpt_writer here = {.run_dir = scratch}; /* no other process writes there */
+extern struct ckpt_writer here; /* of the scratch folder; no other process writes there */
 
 int try_save(struct rig *r, int64_t step, int64_t keep, struct err *err);
 void save(struct rig *r, int64_t step, int64_t keep);

@@ -245,6 +245,34 @@ static void unreadable_is_not_damaged(void **state)
     optim_rig_close(&r);
 }
 
+/* A checkpoint that the file system does not give is passed over and left as it is, until its step
+ * is saved again. Where there is no other one, nothing begins anew. */
+static void not_given_is_not_damaged(void **state)
+{
+    struct rig r;
+    struct told told;
+    struct ckpt_meta meta;
+    struct err err = {0};
+    bool found = false;
+    (void)state;
+    ckpt_rig_open(&r, "dp=1", world);
+    save(&r, 1, 9);
+    save(&r, 2, 9);
+    assert_int_equal(unlink(step_file(2, "rank-00000.bin")), 0);
+    assert_int_equal(symlink("rank-00000.bin", step_file(2, "rank-00000.bin")), 0); /* ELOOP */
+    load_expect(&r, 1, &told);
+    assert_true(told.n == 1 && exists(2, "") && !exists(2, ".damaged"));
+    must(file_remove_tree(step_file(1, ""), &err), &err);
+    must_fail(ckpt_load(&here, &r.o, config, on_damage, &told, &meta, &found, &err), ERR_IO, &err,
+              "step-00000002");
+    assert_true(!found && exists(2, "") && !exists(2, ".damaged"));
+    save(&r, 2, 9);
+    here.passed_over = 0;
+    load_expect(&r, 2, &told);
+    assert_int_equal(told.n, 0);
+    optim_rig_close(&r);
+}
+
 /* ---- saving under difficulties ---- */
 
 static void full_disk_leaves_the_old_ones(void **state)
@@ -612,7 +640,8 @@ int main(int argc, char **argv)
         ALONE(any_group_reads_any_group), ALONE(weights_of_bf16_come_back),
         ALONE(moments_in_bf16_come_back), ALONE(any_damage_is_passed_over),
         ALONE(all_damaged_is_a_fresh_start), ALONE(another_run_is_refused),
-        ALONE(unreadable_is_not_damaged), ALONE(full_disk_leaves_the_old_ones),
+        ALONE(unreadable_is_not_damaged), ALONE(not_given_is_not_damaged),
+        ALONE(full_disk_leaves_the_old_ones),
         ALONE(unwritable_folder), ALONE(keeps_the_newest_good_ones), ALONE(leftovers_and_strangers),
         ALONE(the_same_step_again),
         ALONE(any_fault),

@@ -54,7 +54,8 @@
  * of its own, so that the process that wrote it, if it still lives, cannot publish a part of it.
  * Rank 0 checks before each rename that the run's folder is still its own (base/owner.h). All ranks
  * agree on success before any of them goes on. If a checkpoint already has the final name, it is
- * kept when it verifies, because the run is the same; if it is damaged, it is set aside.
+ * kept when it verifies, because the run is the same; if it is damaged, or loading passed it over
+ * and it still cannot be read, it is set aside.
  *
  * Removing: after a save, the checkpoints that are older than the `keep` newest are removed, each
  * by a rename first, so that nobody sees a part of one. Besides the new checkpoint, only those
@@ -466,12 +467,14 @@ bool ckpt_is_damage(int rc)
     return rc == ERR_CORRUPT || rc == ERR_NOT_FOUND;
 }
 
-/* Checks the folder that already has the final name. Returns 0 if it is whole and stays;
- * ERR_NOT_FOUND if it was damaged and has been set aside. */
-static int standing_judge(const struct ckpt_writer *w, const char *final, struct err *err)
+/* Checks the folder of this step that already has the final name. Returns 0 if it is whole and
+ * stays; ERR_NOT_FOUND if it has been set aside, because it is damaged, or because it cannot be
+ * read and could not be when this attempt loaded an older one and so did its steps again. */
+static int standing_judge(const struct ckpt_writer *w, int64_t step, const char *final,
+                          struct err *err)
 {
     int rc = folder_check(final, err);
-    if (!ckpt_is_damage(rc))
+    if (!ckpt_is_damage(rc) && !(rc == ERR_IO && step <= w->passed_over))
         return rc;
     if ((rc = ckpt_set_aside(w, final, err)) < 0)
         return rc;
@@ -481,15 +484,16 @@ static int standing_judge(const struct ckpt_writer *w, const char *final, struct
 /* Gives the folder its final name, on rank 0, unless a whole checkpoint of the same step has it.
  * The folder under that name is always whole and of this run: if another process publishes one
  * between the check and the rename, the rename fails because that folder is not empty. */
-static int publish(const struct ckpt_writer *w, const char *tmp, const char *final, struct err *err)
+static int publish(const struct ckpt_save *s, const char *final, struct err *err)
 {
-    int rc = file_exists(final) ? standing_judge(w, final, err) : ERR_NOT_FOUND;
+    const struct ckpt_writer *w = s->w;
+    int rc = file_exists(final) ? standing_judge(w, s->meta.step, final, err) : ERR_NOT_FOUND;
     if (rc == ERR_NOT_FOUND && (rc = ckpt_writer_check(w, err)) == 0 &&
-        (rc = file_publish_dir(tmp, final, err)) == ERR_EXISTS)
+        (rc = file_publish_dir(s->tmp, final, err)) == ERR_EXISTS)
         rc = folder_check(final, err);
     if (rc < 0)
         return rc;
-    return file_remove_tree(tmp, err);
+    return file_remove_tree(s->tmp, err);
 }
 
 /* Writes the manifest with every rank's file, in the order of ckpt_file_of, and publishes the
@@ -517,7 +521,7 @@ static int manifest_publish(const struct ckpt_save *s, const char *final,
     free(m.files);
     if (rc < 0)
         return rc;
-    return publish(s->w, s->tmp, final, err);
+    return publish(s, final, err);
 }
 
 int ckpt_save_begin(const struct ckpt_writer *w, const struct optim *o,

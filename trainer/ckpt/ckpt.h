@@ -43,8 +43,15 @@ struct ckpt_meta {
 /* Says who writes: an attempt, with rank 0's lease on the run's folder (base/owner.h). After a
  * newer attempt has taken the folder over, the next change that others would see fails with
  * ERR_BUSY, and the message names that attempt. lease is NULL on ranks other than 0, and where no
- * other attempt can exist. */
-struct ckpt_writer { const char *run_dir; int64_t attempt; struct lease *lease; };
+ * other attempt can exist. passed_over is the newest step whose checkpoint was passed over in
+ * loading because the file system did not give it; 0: none. When that step is saved again, the
+ * new folder takes the old one's place, if that still cannot be read. */
+struct ckpt_writer {
+    const char *run_dir;
+    int64_t attempt;
+    struct lease *lease;
+    int64_t passed_over;
+};
 
 /* Saves a checkpoint; all ranks of the world call it. Keeps the `keep` newest whole checkpoints,
  * this one included, and every folder that is newer than the oldest of these. */
@@ -72,10 +79,11 @@ int ckpt_room_make(const struct ckpt_writer *w, const struct optim *o, bool full
 int64_t ckpt_newest_step(const char *run_dir);
 typedef void ckpt_damage_fn(void *ctx, const char *dir, const char *reason);
 /* Loads the newest good checkpoint; *found is false if there is none. All ranks call it. on_damage
- * is called on rank 0 for each checkpoint that is set aside or passed over. Returns ERR_INPUT if
- * the checkpoint's steps are not the beginning of this run. A checkpoint of an earlier version of
- * this program carries the hash of its run's whole configuration, which must be config_hash. */
-int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
+ * is called on rank 0 for each checkpoint that is set aside or passed over. Returns ERR_IO if none
+ * can be loaded and one was passed over, and ERR_INPUT if the checkpoint's steps are not the
+ * beginning of this run. A checkpoint of an earlier version of this program carries the hash of its
+ * run's whole configuration, which must be config_hash. */
+int ckpt_load(struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
               ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
               struct err *err);
 

@@ -2,7 +2,8 @@
  * checkpoint (file k by rank k mod ranks), then the next older one, until one can be loaded. A
  * damaged checkpoint (a manifest whose checksum does not fit, a wrong size or hash, a missing file)
  * is renamed `….damaged`, which replaces an older such folder of the same step. If the file system
- * fails (EIO), a checkpoint is passed over and left as it is. If a manifest's checksum fits but
+ * fails (EIO), a checkpoint is passed over and left as it is; if then none can be loaded, loading
+ * ends with that error, since the file system may give it later. If a manifest's checksum fits but
  * this program cannot read it (a newer schema, an unknown key), loading ends with an error: an
  * older checkpoint would repeat steps that are not lost, and a newer program can read this one.
  */
@@ -225,12 +226,13 @@ static int candidate_reject(const struct ckpt_writer *w, const char *dir, int st
     return comm_agree(o->c.world, rc, err);
 }
 
-int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
+int ckpt_load(struct ckpt_writer *w, struct optim *o, struct hash128 config_hash,
               ckpt_damage_fn *on_damage, void *ctx, struct ckpt_meta *out, bool *found,
               struct err *err)
 {
     char ckpt_dir[LIMIT_PATH_BYTES], dir[LIMIT_PATH_BYTES];
     struct ckpt_list list = {0};
+    struct err unread = {0}; /* of the newest checkpoint that the file system did not give */
     snprintf(ckpt_dir, sizeof ckpt_dir, "%s/ckpt", w->run_dir);
     *found = false;
     int rc;
@@ -241,6 +243,8 @@ int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 confi
         ckpt_dir_format(ckpt_dir, list.steps[i], dir);
         int got = candidate_load(dir, o, config_hash, out, &why);
         *found = got == 0;
+        if (got == ERR_IO && unread.code == 0)
+            unread = why, w->passed_over = list.steps[i];
         if (got == ERR_CORRUPT || got == ERR_IO)
             rc = candidate_reject(w, dir, got, o, on_damage, ctx, why.text, err);
         else if (got < 0)
@@ -248,6 +252,8 @@ int ckpt_load(const struct ckpt_writer *w, struct optim *o, struct hash128 confi
         if (rc < 0)
             goto out;
     }
+    if (!*found && unread.code < 0)
+        rc = err_set(err, ERR_IO, "no checkpoint can be loaded: %s", unread.text);
 out:
     free(list.steps);
     return rc;
