@@ -6,7 +6,8 @@
  *     <token: 32 hex digits>.<boot id>.<pid namespace>.<pid>.<start time>.<rank>.<host>
  *
  * Its content, of fixed length, is a counter that the holder writes anew each LEASE_BEAT_S, with
- * the wall clock for people to read.
+ * the wall clock for people to read. On a full disk there may be no room for it; then the holder
+ * sets the file's time instead, which needs none. An observer compares both.
  *
  *     take     make the folder <path>.<token> with the file in it, and rename it to <path>. If
  *              <path> is absent or an empty folder, this succeeds for one process; if it has
@@ -105,9 +106,9 @@ static void renew(struct lease *l)
     }
     snprintf(text, sizeof text, "%012lld %19.3f\n", (long long)++l->beats % 1000000000000,
              fmin(clock_wall_s(), 1e14));
-    ssize_t n = pwrite(fd, text, BEAT_BYTES, 0);
-    (void)n;
-    close(fd);
+    bool written = pwrite(fd, text, BEAT_BYTES, 0) == BEAT_BYTES;
+    if (close(fd) < 0 || !written) /* NFS tells of a full disk when the file is closed */
+        utimensat(AT_FDCWD, l->file, NULL, 0);
 }
 
 static struct timespec next_beat(void)
@@ -221,18 +222,20 @@ static enum life process_life(const struct lease_holder *h)
     return s.state == 'Z' || s.state == 'X' || s.start != h->start ? LIFE_OVER : LIFE_YES;
 }
 
-/* Reads the content of the holder's file. Returns false if the file cannot be read, which proves
- * nothing about the holder. */
+/* Reads the content of the holder's file, and behind it the file's time. Returns false if the file
+ * cannot be read, which proves nothing about the holder. */
 static bool beat_read(const char *path, const char *name, char beat[64])
 {
-    char file[2 * LIMIT_PATH_BYTES];
+    char file[2 * LIMIT_PATH_BYTES], text[BEAT_BYTES];
+    struct stat st = {0};
     snprintf(file, sizeof file, "%s/%s", path, name);
     int fd = open(file, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, beat, 63) : -1;
+    ssize_t n = fd >= 0 && fstat(fd, &st) == 0 ? read(fd, text, sizeof text) : -1;
     if (fd >= 0)
         close(fd);
     if (n >= 0)
-        beat[n] = '\0';
+        snprintf(beat, 64, "%.*s %lld.%09ld", (int)n, text, (long long)st.st_mtim.tv_sec,
+                 st.st_mtim.tv_nsec);
     return n >= 0;
 }
 

@@ -76,7 +76,8 @@ int lease_evict(const char *path, const struct lease_holder *h, struct err *err)
 
 /* Holds what one observer remembers of a lease. Zero it before the first call. */
 struct lease_watch {
-    char name[256], beat[64]; /* the name and the content of the holder's file at the last look */
+    /* the name of the holder's file, and its content and time, at the last look */
+    char name[256], beat[64];
     /* seconds without a change of the two; monotonic time of the last look */
     double quiet_s, looked_s;
     double unread_s;          /* seconds for which the file could not be read */

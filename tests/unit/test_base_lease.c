@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -403,6 +404,34 @@ static void it_is_renewed(void **state)
     lease_beat_s = LEASE_BEAT_S;
 }
 
+/* A file that cannot be given its content is renewed all the same, as seen from another host, where
+ * the same file has another name. */
+static void a_holder_on_a_full_disk(void **state)
+{
+    const struct rlimit full = {0, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    char file[LIMIT_PATH_BYTES], there[LIMIT_PATH_BYTES], now[64];
+    struct lease_watch w = {.quiet_s = 0};
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    lease_beat_s = 0.05;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    struct lease *l = taken(0);
+    find_file(file, sizeof file);
+    snprintf(there, sizeof there, "%s/%032x.11111111-2222.1.1.1.0.elsewhere", in_scratch("there"),
+             0xabc);
+    assert_int_equal(file_mkdirs(in_scratch("there"), NULL), 0);
+    assert_int_equal(link(file, there), 0);
+    for (int looks = 0; looks < 6000 && !w.renewed; looks++) {
+        assert_true(lease_lives(&w, in_scratch("there"), LEASE_SILENT_S));
+        clock_sleep_s(0.01);
+    }
+    said(file, now);
+    assert_true(w.renewed && !now[0]);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    lease_drop(l);
+    lease_beat_s = LEASE_BEAT_S;
+}
+
 /* The agent and the tuner hold one lease for hours and take others each second. */
 static void others_do_not_put_it_off(void **state)
 {
@@ -619,6 +648,7 @@ int main(void)
         IN_SCRATCH(a_group_reads_it),
         IN_SCRATCH(file_systems_that_differ),
         IN_SCRATCH(a_failed_call_leaves_nothing),
+        IN_SCRATCH(a_holder_on_a_full_disk),
         IN_SCRATCH(never_two_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
