@@ -483,6 +483,15 @@ static void apply_train_ended(struct run_state *s, struct run_attempt *a, const 
     text_set(a->failed, sizeof a->failed, event, "detail");
 }
 
+static void apply_layout(struct run_state *s, const struct run_attempt *a, const cJSON *event)
+{
+    if (a->number < s->layout_attempt)
+        return;
+    s->layout_attempt = a->number;
+    text_set(s->layout, sizeof s->layout, event, "layout");
+    text_set(s->device, sizeof s->device, event, "device");
+}
+
 static void apply_trainer(struct run_state *s, struct run_attempt *a, const struct told_event *e)
 {
     const char *kind = e->kind;
@@ -495,8 +504,7 @@ static void apply_trainer(struct run_state *s, struct run_attempt *a, const stru
         a->last_step = last > a->last_step ? last : a->last_step;
         s->max_step = last > s->max_step ? last : s->max_step;
     } else if (strcmp(kind, "train_started") == 0) {
-        text_set(s->layout, sizeof s->layout, event, "layout");
-        text_set(s->device, sizeof s->device, event, "device");
+        apply_layout(s, a, event);
         length_raise(s, event);
     } else if (strcmp(kind, "ckpt_saved") == 0) {
         apply_saved(s, a, event);

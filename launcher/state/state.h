@@ -198,7 +198,9 @@ struct run_state {
         int64_t step, attempt; /* -1: there is none yet */
         double value;          /* NaN: it was not finite */
     } loss;
+    /* of the newest attempt whose trainer began, and that attempt */
     char layout[STATE_TEXT_BYTES], device[LIMIT_NAME_BYTES];
+    int64_t layout_attempt;
     /* Snapshots store the bytes of this struct and of what the pointers in it point to:
      * launcher/state/snapshot.c lists them. */
     struct run_attempt *attempts; /* sorted by number */

@@ -155,6 +155,25 @@ static void submissions_by_order(void **state)
     }
 }
 
+/* Logs are read in the order of their names, that of attempt 10 before that of attempt 9. */
+static void the_newest_attempt_gives_the_layout(void **state)
+{
+    static const struct ev events[] = {
+        {10, "train_started", 200, "\"layout\":\"tp=2\",\"device\":\"cuda\""},
+        {9, "train_started", 100, "\"layout\":\"tp=1\",\"device\":\"cpu\""},
+        {2, "train_started", 50, "\"next_step\":0"}};
+    (void)state;
+    for (size_t from = 0; from < 3; from++) {
+        struct run_state s;
+        run_state_init(&s);
+        for (size_t k = 0; k < 3; k++)
+            apply(&s, &events[(from + k) % 3]);
+        assert_string_equal(s.layout, "tp=2");
+        assert_string_equal(s.device, "cuda");
+        run_state_release(&s);
+    }
+}
+
 /* By the clocks of the nodes alone: a launcher's, or whoever's else, may be hours behind or
  * ahead. */
 static void wall_budget(void **state)
@@ -435,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds),
                                        cmocka_unit_test(order_does_not_matter),
                                        cmocka_unit_test(submissions_by_order),
+                                       cmocka_unit_test(the_newest_attempt_gives_the_layout),
                                        cmocka_unit_test(wall_budget), cmocka_unit_test(causes),
                                        cmocka_unit_test(a_clock_that_is_stepped),
                                        cmocka_unit_test(leads), cmocka_unit_test(failures),
