@@ -161,17 +161,33 @@ static int quick_check(struct store *db, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+/* Reads whose file it is, in one statement: between two, another process may make the database. */
+static int schema_look(struct store *db, int64_t *app, int64_t *version, int64_t *objects,
+                       struct err *err)
+{
+    static const char sql[] = "SELECT application_id, user_version,"
+                              " (SELECT count(*) FROM sqlite_schema)"
+                              " FROM pragma_application_id, pragma_user_version";
+    struct store_query *q = NULL;
+    int rc;
+    if ((rc = store_ask(db, sql, &q, err)) < 0)
+        return rc;
+    if ((rc = store_next(q, err)) > 0) {
+        *app = store_int(q, 0);
+        *version = store_int(q, 1);
+        *objects = store_int(q, 2);
+    }
+    store_end(q);
+    return rc < 0 ? rc : 0;
+}
+
 /* Checks the schema. A reader accepts only the version it knows; a writer migrates, and renews the
  * views. A file of size 0 is a new database. */
 static int schema_settle(struct store *db, struct err *err)
 {
     int64_t app = 0, version = 0, objects = 0;
     int rc;
-    if ((rc = store_ask_int(db, "PRAGMA application_id", &app, err)) < 0)
-        return rc;
-    if ((rc = store_ask_int(db, "PRAGMA user_version", &version, err)) < 0)
-        return rc;
-    if ((rc = store_ask_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err)) < 0)
+    if ((rc = schema_look(db, &app, &version, &objects, err)) < 0)
         return rc;
     if (app != SCHEMA_APPLICATION_ID && (objects || app || version))
         return err_set(err, ERR_CORRUPT,

@@ -118,6 +118,37 @@ static void test_open_refuses(void **state)
     assert_int_equal(open_fails(STORE_WRITE, "another program"), ERR_CORRUPT);
 }
 
+/* ---- another process makes the database while this one looks at it ---- */
+
+static int comers; /* processes that have come in between, each before a look at the version */
+
+static int other_comes(unsigned what, void *unused, void *stmt, void *sql)
+{
+    (void)what, (void)unused, (void)stmt;
+    if (comers == 0 && strstr(sql, "user_version")) {
+        comers++;
+        store_close(open_ok(STORE_WRITE));
+    }
+    return 0;
+}
+
+static int trace_begin(sqlite3 *sql, const char **message, const sqlite3_api_routines *api)
+{
+    (void)message, (void)api;
+    return sqlite3_trace_v2(sql, SQLITE_TRACE_STMT, other_comes, NULL);
+}
+
+static void test_two_make_it_at_once(void **state)
+{
+    (void)state;
+    comers = 0;
+    sqlite3_auto_extension((void (*)(void))trace_begin);
+    struct store *db = open_ok(STORE_WRITE);
+    sqlite3_cancel_auto_extension((void (*)(void))trace_begin);
+    assert_int_equal(comers, 1);
+    store_close(db);
+}
+
 static void test_newer_schema_is_refused(void **state)
 {
     (void)state;
@@ -343,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_wal_rule),
         cmocka_unit_test_setup_teardown(test_journal_follows_the_rule, setup, teardown),
         cmocka_unit_test_setup_teardown(test_open_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_two_make_it_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_migrates_from_every_version, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_follow_their_text, setup, teardown),
