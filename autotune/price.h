@@ -186,6 +186,7 @@ void price_bill(const struct price_machine *m, const struct model *model, const 
  * of wire, or once a step. They depend on the grid, zero and fsdp alone. */
 struct price_state {
     double each[WORK_STATES][WORK_UNITS][PRICE_WIRES], step[WORK_STATES][WORK_UNITS];
+    bool sends; /* each[] may be above 0 */
 };
 void price_state(const struct price *p, const struct layout *l, struct price_state *out);
 /* Prices a layout of the grid in closed form. The result never exceeds the replay's. */
