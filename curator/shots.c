@@ -18,7 +18,10 @@ enum {
     REACH = 6,
     SLACK = 2,            /* tolerance of the cadence of repeats, in source frames */
 };
-static const float REPEAT = 0.25f; /* a frame that differs less from the one before is a repeat */
+/* A frame that differs less from the one before is a repeat. So is one that differs by less than
+ * this share of the change before it, and by less than a cut: coders improve a new picture while it
+ * is repeated. */
+static const float REPEAT = 0.25f, REPEAT_SHARE = 1.0f / 8;
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
 /* Describes one frame that differs from the one before. Repeats of a frame, which rate conversion
@@ -38,6 +41,7 @@ struct shots {
     int64_t reach, longest_flash;          /* in source frames, for the cadence of this video */
     uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
     uint8_t last[SHOTS_BYTES];             /* of the newest frame that is no repeat */
+    float change;                          /* how much that one differs from the one before it */
     struct pair_frame ring[ACROSS + 2];    /* the newest frames of `facts`: i is at i mod size */
     int64_t *bounds, n_bounds;
 };
@@ -126,6 +130,13 @@ static int rooms_make(struct shots *s, struct err *err)
     return 0;
 }
 
+/* Says whether a frame that differs this much from the newest one that is no repeat repeats it. */
+static bool is_repeat(const struct shots *s, float from_last)
+{
+    return from_last < REPEAT ||
+           from_last < fmin(REPEAT_SHARE * s->change, s->conf.threshold);
+}
+
 int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err)
 {
     int rc = rooms_make(s, err);
@@ -134,8 +145,10 @@ int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *e
     int64_t frame = s->n_frames++, luma = 0, i = s->n;
     s->differences[frame] = frame ? difference(planes, s->planes) : 0;
     memcpy(s->planes, planes, SHOTS_BYTES);
-    if (frame && difference(planes, s->last) < REPEAT)
+    float from_last = frame ? difference(planes, s->last) : 0;
+    if (frame && is_repeat(s, from_last))
         return 0;
+    s->change = from_last;
     memcpy(s->last, planes, SHOTS_BYTES);
     for (int k = 0; k < SHOTS_PLANE; k++)
         luma += planes[k];

@@ -8,9 +8,10 @@
  * picture from before it comes back within four frames; the break at which that picture comes back
  * is no cut either. A sequence of black frames is one boundary, in its middle (fades, and cuts
  * through black). Dissolves between two pictures are not detected. Rate conversion repeats frames.
- * A repeated frame is ignored: it is neither a neighbour nor part of a flash. The reach of
- * neighbours and flashes grows with the number of times that each frame is shown, up to six. The
- * idea of a content difference with an adaptive ratio is that of PySceneDetect's AdaptiveDetector.
+ * A repeated frame, and what a coder changes in it, is ignored: it is neither a neighbour nor part
+ * of a flash. The reach of neighbours and flashes grows with the number of times that each frame is
+ * shown, up to six. The idea of a content difference with an adaptive ratio is that of
+ * PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
  *     for every frame: shots_push(s, planes, err);
@@ -26,7 +27,7 @@
 enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H,
       SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
 
-#define SHOTS_NAME "shots-moved-pairs/4" /* changes when the same frames may give other bounds */
+#define SHOTS_NAME "shots-moved-pairs/5" /* changes when the same frames may give other bounds */
 
 struct shots_conf {
     double threshold;   /* least difference of a cut, 8-bit units */
