@@ -36,6 +36,14 @@ static int foreign_open(const char *home, const char *bin_dir, const char *id, c
     return 0;
 }
 
+/* Says which of the two files without which there is no run is not in its folder. */
+static const char *file_lost(const char *run_dir)
+{
+    char path[LIMIT_PATH_BYTES + 16];
+    snprintf(path, sizeof path, "%s/run.json", run_dir);
+    return file_exists(path) ? "plan.json" : "run.json";
+}
+
 int launch_open(const char *home, const char *bin_dir, const char *name_or_id, struct launch *out,
                 struct err *err)
 {
@@ -54,9 +62,9 @@ int launch_open(const char *home, const char *bin_dir, const char *name_or_id, s
     rc = next_load(path, &next, err);
     if (rc == ERR_NOT_FOUND)
         return err_set(err, rc,
-                       "run '%s' has no file of its own in its folder '%s' any more: put run.json "
+                       "run '%s' has no file of its own in its folder '%s' any more: put %s "
                        "back, or remove what is left by 'reel rm %s'",
-                       home_name_or_id(home, id, name), path, name);
+                       home_name_or_id(home, id, name), path, file_lost(path), name);
     if (rc < 0)
         return rc;
     launch_init(out, home, bin_dir, id, &next.run.budget);
