@@ -104,13 +104,13 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
     str_addc(out, '\n');
 }
 
-/* Says how many damaged checkpoints an attempt found, and from which checkpoint it continued, if
- * from any. */
+/* Says how many checkpoints an attempt could not use, damaged or unreadable ones, and from which it
+ * continued, if from any. */
 static void damage_text(const struct run_attempt *a, struct str *out)
 {
     if (a->damaged)
-        str_addf(out, "  attempt %lld found %lld damaged checkpoint%s and ", (long long)a->number,
-                 (long long)a->damaged, a->damaged == 1 ? "" : "s");
+        str_addf(out, "  attempt %lld found %lld checkpoint%s damaged or not readable and ",
+                 (long long)a->number, (long long)a->damaged, a->damaged == 1 ? "" : "s");
     else if (a->refused[0])
         str_addf(out, "  attempt %lld ", (long long)a->number);
     else
