@@ -40,6 +40,11 @@ static const struct json_field stack_fields[] = {
     FLAG(fused_gate, "so is a gated MLP's activation"),
     FLAG(keeps_gathered, "sequence parallelism keeps what it gathered for products, whole"),
     FLAG(dropout, "masks of dropout are kept"),
+    FLAG(eager, "each operation of a video model's layer is done alone, norms and gates in f32"),
+    FLAG(gathers_heads, "norms of its queries and keys go over all heads, which tensor-parallel "
+                        "ranks gather for that"),
+    FLAG(ring_text, "its captions are cut over context-parallel ranks and go round the ring"),
+    FLAG(ring_merges, "its ring adds results and gradients of steps by operations of their own"),
     {"weight_bytes", JSON_INT, AT(weight_bytes), .optional = true, .min = 0, .max = 8,
      .help = "of a weight that is kept; 0: as activations"},
     {"gradient_bytes", JSON_INT, AT(gradient_bytes), .min = 1, .max = 8,

@@ -28,13 +28,17 @@
  *     activation 2 T F/t, gated 3 T F/t (5 where it is not one operation)
  *     modulation 2 Td D for each            dropout 1.5 Td D for each sub-block
  *
+ * Some trainers do more for a video model: work_video.c.
+ *
  * Norms that a stack does in several operations, with their numbers kept in f32, move 24 bytes more
  * for each number.
  *
  * Messages. Over tp each of the s sums is of T D w bytes: an all-reduce moves 2 (t-1)/t of these;
  * with sequence parallelism it is a gather and a scatter, of half of that each. Over cp, the ring
  * sends keys and values on c/A - 1 times, 2 A T r/t w bytes each, while attention computes. The
- * all-to-all moves q, k, v and the result: (A-1)/A of T w (2D + 2r)/t bytes.
+ * all-to-all moves q, k, v and the result: (A-1)/A of T w (2D + 2r)/t bytes. Where the caption is
+ * cut too, the ring also carries its keys and values, 2 b x A/c r/t w bytes, and cross-attention
+ * meets them part by part.
  *
  * The backward of a layer does each product twice, for the gradient of its input and of its weight.
  * Attention takes 2.5 times its forward's work, elementwise work twice. The sums over tp come
@@ -71,6 +75,7 @@
 #include "profiles/work_own.h"
 #include "profiles/work_priv.h"
 #include "profiles/work_reel.h"
+#include "profiles/work_video.h"
 
 const char *const work_part_names[WORK_PARTS] = {
     "layer forward", "layer backward", "layer again in part", "layer again",
@@ -189,6 +194,10 @@ static struct work_attention attention_of(const struct shape *s, double q, doubl
     return a;
 }
 
+/* Returns into how many parts, one for each rank of a ring, the caption's keys are cut. */
+static double text_parts(const struct shape *s)
+{ return s->k->ring_text && s->x > 0 ? s->c / s->A : 1; }
+
 static void layer_attentions(const struct shape *s, struct work_part *p)
 {
     const struct seq *e = &s->spec->seq;
@@ -199,8 +208,9 @@ static void layer_attentions(const struct shape *s, struct work_part *p)
         work_attention_add(p, attention_of(s, frames, frames, s->b * frame / s->c));
     }
     if (s->x > 0) {
-        struct work_attention a = attention_of(s, s->S / s->c, s->x, s->b);
-        a.pairs = a.q * a.k;
+        double parts = text_parts(s);
+        struct work_attention a = attention_of(s, s->S / s->c, s->x / parts, s->b);
+        a.pairs = a.q * a.k, a.count = parts;
         work_attention_add(p, a);
     }
 }
@@ -234,6 +244,12 @@ static void layer_elementwise(const struct shape *s, struct work_part *p)
                  (attention_keeps_scores(s->k->attention) ? 5 : 0);
 }
 
+static struct work_video video_of(const struct shape *s)
+{
+    return (struct work_video){.model = s->m, .stack = s->k, .tokens = s->T, .stream_tokens = s->Td,
+                               .tp = s->t, .ring = s->c / s->A, .act_bytes = s->w_bytes};
+}
+
 /* Adds the sums over tensor-parallel ranks; with sp each is a gather and a scatter instead. */
 static void layer_sums(const struct shape *s, const struct layout *l, struct work_part *p)
 {
@@ -244,6 +260,10 @@ static void layer_sums(const struct shape *s, const struct layout *l, struct wor
     } else {
         work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->blocks);
     }
+    struct work_video v = video_of(s);
+    if (work_video_gathers(&v))
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part,
+                         work_video_normed(s->m) / s->D);
 }
 
 static void layer_exchanges(const struct shape *s, struct work_part *p, double ring)
@@ -254,6 +274,9 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
     work_message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION,
                      ring * 2 * s->A * row * s->r,
                      selfs * (s->c / s->A - 1));
+    double parts = text_parts(s), text = s->b * s->x / parts * s->w_bytes / s->t;
+    work_message_add(p, TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, ring * 2 * text * s->r,
+                     parts - 1);
 }
 
 /* Returns the bytes read and written to add up the gradients of a unit's weights. */
@@ -264,10 +287,12 @@ static void layer_parts(const struct shape *s, const struct layout *l)
 {
     struct work_part *p = s->w->parts, *f = &p[WORK_LAYER_FORWARD],
                      *part = &p[WORK_LAYER_SELECTIVE];
+    struct work_video v = video_of(s);
     layer_gemms(s, f);
     layer_attentions(s, f);
     layer_elementwise(s, f);
     backward_of(f, &p[WORK_LAYER_BACKWARD]);
+    work_video_bytes(&v, f, &p[WORK_LAYER_BACKWARD]);
     p[WORK_LAYER_BACKWARD].sum_bytes = sums_of(s, UNIT_LAYER);
     layer_sums(s, l, f);
     layer_exchanges(s, f, 1);

@@ -437,6 +437,87 @@ static void units(void **state)
     }
 }
 
+static double count_of(const struct work_part *p, enum traffic_group g, enum traffic_kind k,
+                       double bytes)
+{
+    double sum = 0;
+    for (int i = 0; i < p->n_messages; i++)
+        if (p->messages[i].group == g && p->messages[i].kind == k && p->messages[i].bytes == bytes)
+            sum += p->messages[i].count;
+    return sum;
+}
+
+static void wan_open(struct fixture *f, const char *stack)
+{
+    struct model m;
+    struct err err;
+    assert_ok(model_load("wan-14b", &m, &err), &err);
+    fixture_open(f, &m, stack);
+    f->spec.seq = (struct seq){24, 52, 30}, f->spec.gbs = 128;
+}
+
+/* DFM's layout of Wan: 37,440 tokens over a ring of 4, so 9,360 of a rank and 4,680 of its residual
+ * stream; D 5,120, F 13,824. Forward 4,680 x 19 D and 9,360 x (6 D + 2 F)/2 numbers of 2 bytes, as
+ * anywhere; 9,360 x 3 D (6 + 4/2) of gathered queries and keys; 9,360/2 x (3 x 4 x 2 D + 4 D) of the
+ * ring's steps. Backward twice the first two, 3 D (7 + 0/2), 3 x 4 x 2 D + 10 x 4 D. */
+static void gathered_heads(void **state)
+{
+    struct fixture f;
+    const double row = 9360 * 5120 * 2.0, text = 2 * 128 * 5120 / 2 * 2.0;
+    (void)state;
+    wan_open(&f, "dfm");
+    const struct work_part *p = build(&f, "tp=2,sp=1,cp=4,dp=16")->parts,
+                           *there = &p[WORK_LAYER_FORWARD], *back = &p[WORK_LAYER_BACKWARD];
+    double common = 910540800.0 + 546324480.0;
+    assert_close(there->bytes, common + 24 * row + 14 * row, 1e-12, "forward");
+    assert_close(back->bytes, 2 * common + 21 * row + 32 * row, 1e-12, "backward");
+    assert_close(p[WORK_LAYER_FULL].bytes, there->bytes, 0, "again");
+    for (int i = 0; i < 2; i++) { /* as many gathers again as for the three sub-blocks */
+        assert_true(count_of(i ? back : there, TRAFFIC_TP, TRAFFIC_ALL_GATHER, row / 2) == 6);
+        assert_true(count_of(i ? back : there, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, row / 2) == 3);
+        assert_true(count_of(i ? back : there, TRAFFIC_RING, TRAFFIC_SEND_RECV, (i + 1) * row) == 3);
+        assert_true(count_of(i ? back : there, TRAFFIC_RING, TRAFFIC_SEND_RECV, (i + 1) * text) == 3);
+    }
+    const struct work_attention *a = &there->attentions[1];
+    assert_true(a->q == 9360 && a->k == 128 && a->heads == 20 && a->count == 4);
+}
+
+/* Without a ring and tensor parallelism DFM's layer is like another's, and so is a language model's. */
+static void gathered_nothing(void **state)
+{
+    static const char *const layouts[] = {"dp=8", "tp=2,cp=2,dp=2"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fixture dfm, other;
+        wan_open(&dfm, "dfm"), wan_open(&other, "megatron");
+        if (i) {
+            fixture_open(&dfm, &gpt, "dfm");
+            fixture_open(&other, &gpt, "megatron");
+        }
+        const struct work_part *a = build(&dfm, layouts[i])->parts,
+                               *b = build(&other, layouts[i])->parts;
+        for (int k = WORK_LAYER_FORWARD; k <= WORK_LAYER_BACKWARD; k++) {
+            assert_close(a[k].bytes, b[k].bytes, 0, "bytes");
+            assert_int_equal(a[k].n_messages, b[k].n_messages);
+        }
+    }
+}
+
+/* Bytes of 37,440 tokens, each operation alone: forward (2 x 36 + 20 + 68 + 6) D, 4 x 3 D of norms,
+ * 24 x 2 D of rotation, 4 F; backward (2 x 52 + 32 + 82 + 18 + 12 + 6) D, 10 x 3 D, 39 x 2 D, 6 F, and
+ * 2 (4 D + F) of results. */
+static void eager(void **state)
+{
+    struct fixture f;
+    const double there = 226.0 * 5120 + 4 * 13824, back = 370.0 * 5120 + 8 * 13824;
+    (void)state;
+    wan_open(&f, "automodel");
+    const struct work_part *p = build(&f, "dp=8,zero=3")->parts;
+    assert_close(p[WORK_LAYER_FORWARD].bytes, 37440 * there, 1e-12, "forward");
+    assert_close(p[WORK_LAYER_BACKWARD].bytes, 37440 * back, 1e-12, "backward");
+    assert_true(p[WORK_LAYER_FORWARD].norm_bytes == 0 && p[WORK_LAYER_BACKWARD].norm_bytes == 0);
+}
+
 static void framework_is(const char *framework, int attention, const char *name)
 {
     struct stacks all = {0};
@@ -481,7 +562,8 @@ int main(void)
         cmocka_unit_test(embedding), cmocka_unit_test(kept_and_dropped),
         cmocka_unit_test(update), cmocka_unit_test(stages),
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
-        cmocka_unit_test(in_fp8),
+        cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
+        cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
