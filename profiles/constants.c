@@ -54,7 +54,7 @@ const struct constant *constants_best(const struct constants *c, enum constant_i
     int most = -1;
     for (int64_t i = 0; i < c->n; i++) {
         const struct constant *k = &c->items[i];
-        int named = k->id == id ? match(k, d->name, s->name) : -1;
+        int named = k->id == id ? match(k, d->name, stack_constants(s)) : -1;
         if (named > most)
             most = named, best = k;
     }
@@ -86,7 +86,7 @@ struct constant *constants_at(struct constants *c, enum constant_id id, const st
 {
     enum constant_scope scope = constant_table[id].scope;
     const char *device = scope == SCOPE_DEVICE || scope == SCOPE_BOTH ? d->name : "";
-    const char *stack = scope == SCOPE_STACK || scope == SCOPE_BOTH ? s->name : "";
+    const char *stack = scope == SCOPE_STACK || scope == SCOPE_BOTH ? stack_constants(s) : "";
     struct constant *k = constants_find(c, id, device, stack);
     if (k && !(k->prior > 0))
         k->prior = constant_prior(id, d);

@@ -18,10 +18,11 @@ const char *const stack_attention_names[] = {"scores", "fused-scores", "flash1",
                                             NULL};
 
 struct stack_text {
-    const char *name, *frameworks, *source;
+    const char *name, *frameworks, *source, *like;
     struct stack s;
 };
-static const struct stack_text stack_defaults = {.frameworks = "", .s = {.reduce_bytes = 4}};
+static const struct stack_text stack_defaults = {.frameworks = "", .like = "",
+                                                 .s = {.reduce_bytes = 4}};
 
 #define AT(field) offsetof(struct stack_text, s.field)
 #define FLAG(field, text) {#field, JSON_BOOL, AT(field), .optional = true, .help = text}
@@ -32,6 +33,8 @@ static const struct json_field stack_fields[] = {
      .help = "where these facts are from"},
     {"frameworks", JSON_TEXT, offsetof(struct stack_text, frameworks), .optional = true,
      .help = "beginnings of what published tables call it, parted by commas"},
+    {"like", JSON_TEXT, offsetof(struct stack_text, like), .optional = true,
+     .help = "a stack that this one is built on, whose constants hold for it too"},
     {"kind", JSON_ENUM, AT(kind), .names = stack_kind_names, .help = "whose account it has"},
     {"attention", JSON_ENUM, AT(attention), .names = stack_attention_names,
      .help = "how attention is computed: with the matrix of scores, whose softmax is several "
@@ -80,6 +83,19 @@ static const struct json_field stack_fields[] = {
 #undef FLAG
 #undef AT
 
+/* Refuses a stack to be like that is not a compiled-in one. */
+static int like_check(const struct json_doc *doc, const char *like, struct err *err)
+{
+    const char *const *name = catalog_stack_names;
+    while (*name && strcmp(*name, like) != 0)
+        name++;
+    if (*name || !*like)
+        return 0;
+    const char *near = str_nearest(like, catalog_stack_names);
+    return err_set(err, ERR_INPUT, "%s: like is '%.64s': there is no such stack%s%s%s", doc->name,
+                   like, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+}
+
 static int stack_read(const struct json_doc *doc, struct stack *out, struct err *err)
 {
     struct stack_text t = stack_defaults;
@@ -91,6 +107,11 @@ static int stack_read(const struct json_doc *doc, struct stack *out, struct err 
         return rc;
     if (*t.frameworks && (rc = field_copy_text(t.s.frameworks, sizeof t.s.frameworks, t.frameworks,
                                                doc, "", "frameworks", err)) < 0)
+        return rc;
+    if ((rc = like_check(doc, t.like, err)) < 0)
+        return rc;
+    if (*t.like &&
+        (rc = field_copy_text(t.s.like, sizeof t.s.like, t.like, doc, "", "like", err)) < 0)
         return rc;
     *out = t.s;
     return 0;
@@ -109,7 +130,8 @@ int stack_load(const char *name_or_path, struct stack *out, struct err *err)
 
 void stack_write(const struct stack *s, struct json_out *o)
 {
-    const struct stack_text t = {.name = s->name, .frameworks = s->frameworks, .s = *s};
+    const struct stack_text t = {.name = s->name, .frameworks = s->frameworks, .like = s->like,
+                                 .s = *s};
     json_obj_begin(o, NULL);
     field_write_table(o, stack_fields, ARRAY_LEN(stack_fields), &t);
     json_obj_end(o);

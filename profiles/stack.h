@@ -38,6 +38,7 @@ struct stack {
     char name[LIMIT_NAME_BYTES];
     /* prefixes of its names in published tables: "Megatron-LM, Megatron-Core" */
     char frameworks[LIMIT_NAME_BYTES];
+    char like[LIMIT_NAME_BYTES]; /* the stack that this one is built on; "": none */
     enum stack_kind kind;
     enum stack_attention attention; /* used where a model or a table does not say */
     bool fused_norm;  /* a norm is one operation, and only its input is kept */
@@ -74,6 +75,10 @@ struct stack {
     int64_t zero;
     int64_t units_gathered;  /* zero 3: units whose whole weights are held at a time */
 };
+
+/* Returns the name of the stack whose constants (profiles/constants.h) are meant, borrowed. */
+static inline const char *stack_constants(const struct stack *s)
+{ return *s->like ? s->like : s->name; }
 
 /* Loads a stack by name or path. ERR_NOT_FOUND names the nearest known one. */
 int stack_load(const char *name_or_path, struct stack *out, struct err *err);

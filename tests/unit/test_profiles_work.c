@@ -3,6 +3,7 @@
 #include "tests/lib/test_profiles.h"
 
 #include "profiles/catalog.h"
+#include "profiles/constants.h"
 #include "profiles/params.h"
 #include "profiles/work.h"
 
@@ -552,6 +553,28 @@ static void stacks(void **state)
     framework_is("nobody's", -1, NULL);
 }
 
+/* DFM runs on Megatron-Core: what was learnt for that holds for it. Automodel stands alone. */
+static void like_another(void **state)
+{
+    static struct constants c = {.n = 1};
+    static const struct { const char *name; double value; } cases[] = {
+        {"megatron", 1.7}, {"dfm", 1.7}, {"automodel", 1}};
+    double v[CONSTANTS];
+    struct cluster h100;
+    struct err err;
+    (void)state;
+    assert_ok(cluster_load("dgx-h100:1", &h100, &err), &err);
+    c.items[0] = (struct constant){.id = CONSTANT_ELEMENTWISE, .stack = "megatron", .value = 1.7};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct stack s;
+        assert_ok(stack_load(cases[i].name, &s, &err), &err);
+        constants_resolve(&c, &h100.device, &s, v);
+        assert_true(v[CONSTANT_ELEMENTWISE] == cases[i].value);
+        assert_non_null(constants_at(&c, CONSTANT_ELEMENTWISE, &h100.device, &s));
+        assert_int_equal(c.n, i == 2 ? 2 : 1); /* only Automodel gets one of its own */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -564,6 +587,7 @@ int main(void)
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
+        cmocka_unit_test(like_another),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
