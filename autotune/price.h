@@ -17,7 +17,9 @@
  *     price_replay(&p, &layout, &step, err);               // exact: replays the schedule
  *
  * Invariants: terms are >= 0 and add up to the step; price_step() <= price_bound() <=
- * price_replay(); no higher bandwidth or rate of computation makes a step longer.
+ * price_replay(); no higher bandwidth or rate of computation makes a replayed step longer. That of
+ * price_step() may grow by millionths, as the stage whose sums of gradients take longest is not
+ * always the busiest one, and then has less of a backward to hide them under.
  */
 #ifndef AUTOTUNE_PRICE_H
 #define AUTOTUNE_PRICE_H

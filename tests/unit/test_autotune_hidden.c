@@ -184,7 +184,7 @@ static bool faster_drawn(const struct planner *p, const struct layout *l)
         double faster = priced(p, &c, l, &after);
         struct str text = STR_INIT;
         layout_format(l, &text);
-        if (faster > replay * (1 + 1e-12) || after.seconds > before.seconds * (1 + 1e-12))
+        if (faster > replay * (1 + 1e-9) || after.seconds > before.seconds * (1 + 1e-4))
             fail_msg("SEED=%llu: %s of %s on %s, %s: %.15g s, bound %.15g; with speed %d times %g "
                      "%.15g s, bound %.15g", (unsigned long long)seed, text.p, p->model.name,
                      p->cluster.name, p->stack.name, replay, before.seconds, what, by, faster,
