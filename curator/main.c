@@ -187,6 +187,8 @@ static int partial_make(const struct curation *k, struct err *err)
 {
     char events[LIMIT_PATH_BYTES + 32];
     int rc;
+    if ((rc = publish_work_back(k->partial, k->work, err)) < 0)
+        return rc;
     if ((rc = partial_clear(k, err)) < 0)
         return rc;
     if ((rc = file_mkdirs(k->work, err)) < 0)
@@ -411,6 +413,7 @@ static void leftovers_clear(const struct curation *k)
                           "had done, and removes it", k->partial);
     else
         file_remove_tree(k->partial, NULL);
+    publish_work_drop(k->out, NULL);
     lease_drop(lock);
 }
 

@@ -139,19 +139,45 @@ static int generation_save(const char *root, struct dataset *d, const struct rec
     return file_fsync_dir(dir, err);
 }
 
+/* Names the place of the finished sources below a dataset's folder while that is renamed. */
+static void aside_name(const char *root, char out[LIMIT_PATH_BYTES])
+{
+    snprintf(out, LIMIT_PATH_BYTES, "%.4000s/.reel/work", root);
+}
+
+int publish_work_back(const char *partial, const char *work, struct err *err)
+{
+    char aside[LIMIT_PATH_BYTES];
+    aside_name(partial, aside);
+    if (rename(aside, work) < 0 && errno != ENOENT)
+        return err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", aside, work);
+    return 0;
+}
+
+int publish_work_drop(const char *out, struct err *err)
+{
+    char aside[LIMIT_PATH_BYTES];
+    aside_name(out, aside);
+    return file_remove_tree(aside, err);
+}
+
 int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
                 const struct record *r, struct err *err)
 {
+    char aside[LIMIT_PATH_BYTES];
     int rc;
+    aside_name(partial, aside);
     if ((rc = shards_meta_save(partial, d, err)) < 0)
         return rc;
     if ((rc = generation_save(partial, d, r, err)) < 0)
         return rc;
     if ((rc = dataset_save(partial, d, err)) < 0)
         return rc;
-    if ((rc = file_remove_tree(work, err)) < 0)
+    if (rename(work, aside) < 0)
+        return err_set_errno(err, ERR_IO, "cannot move '%s' to '%s'", work, aside);
+    if ((rc = file_publish_dir(partial, out, err)) < 0)
         return rc;
-    return file_publish_dir(partial, out, err);
+    return publish_work_drop(out, err);
 }
 
 static int shard_move(const char *partial, const char *out, const char *name, const char *ending,
@@ -273,6 +299,8 @@ int publish_mend(const char *out, const struct dataset *d, struct err *err)
             return rc;
     snprintf(half, sizeof half, "%.4000s/.reel/generations/.reel", out);
     if ((rc = file_remove_tree(half, err)) < 0)
+        return rc;
+    if ((rc = publish_work_drop(out, err)) < 0)
         return rc;
     return shards_meta_save(out, d, err);
 }

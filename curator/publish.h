@@ -27,8 +27,9 @@ void set_release(struct set *s);
  * and the error names the file. */
 int set_open(const char *out, struct set *s, struct err *err);
 
-/* Publishes a new dataset: `partial` holds the shards of d, and the folder `work`, which is
- * removed. */
+/* Publishes a new dataset: `partial` holds the shards of d, and the folder `work`, whose finished
+ * sources are removed only when the dataset is in its place: until then they lie in
+ * <partial>/.reel/work. */
 int publish_new(const char *partial, const char *work, const char *out, struct dataset *d,
                 const struct record *r, struct err *err);
 /* Adds to the dataset `base`: `partial` holds those shards of d that `base` does not have. */
@@ -37,6 +38,10 @@ int publish_grown(const char *partial, const char *out, const struct dataset *ba
 /* Returns 1 when Energon's sidecars name all shards of d, and 0 when an update was killed before it
  * wrote them. Writes nothing and needs no lock. */
 int publish_is_told(const char *out, const struct dataset *d, struct err *err);
+/* Moves finished sources back to `work` that publish_new() had put aside before it was killed. */
+int publish_work_back(const char *partial, const char *work, struct err *err);
+/* Removes the finished sources that publish_new() had not yet removed from OUT. */
+int publish_work_drop(const char *out, struct err *err);
 /* Removes the leftovers of a killed update from OUT, and writes the sidecars that it had not yet
  * written. */
 int publish_mend(const char *out, const struct dataset *d, struct err *err);
