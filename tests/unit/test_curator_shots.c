@@ -15,7 +15,6 @@
 
 #include "base/philox_impl.h"
 #include "curator/shots.h"
-#include "tests/lib/day.h"
 
 enum { MAX_FRAMES = 4000, MAX_CUTS = 64 };
 
@@ -118,13 +117,10 @@ static bool within(const int64_t *list, int64_t n, int64_t frame, int64_t slack)
     return false;
 }
 
-/* Half of the sequences are drawn each day. */
 static void sequences_judge(int64_t seeds, int64_t times)
 {
     int64_t found = 0, all = 0, wrong = 0, said = 0, fades = 0, fades_found = 0;
     for (int64_t seed = 1; seed <= seeds; seed++) {
-        if (!day_has(seed, 2))
-            continue;
         struct shots_conf conf = SHOTS_CONF_DEFAULT;
         struct shots *s;
         struct truth truth;
