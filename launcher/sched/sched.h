@@ -131,7 +131,7 @@ struct sched_spec {
     const char *const *env;  /* NULL-terminated "K=V"; the job gets these, the variables below,
                               * and those that Slurm sets */
     const char *cwd;         /* absolute */
-    const char *log_path;    /* absolute; stdout and stderr are appended; its folder is created */
+    const char *log_path;    /* absolute; stdout and stderr are appended; made with its folder */
     const char *partition;   /* NULL: the default one */
     const char *account, *qos, *exclude; /* for Slurm; NULL: none. exclude: nodes, "n[1-2],n7" */
     int priority;            /* higher priorities start first; on "local" they preempt lower ones;

@@ -25,6 +25,7 @@
  * A lock makes submitters of one token take turns. The client program that submits is killed when
  * its submitter dies, so that no request begins after the submitter's death. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -534,11 +535,20 @@ static int once_locked(struct sched_slurm *s, const struct sched_spec *spec,
     return record_save(s, spec->token, got, spec->name, err);
 }
 
-static int log_dir_make(const char *log_path, struct err *err)
+/* Makes the job's log with its folder. A job that begins when the disk is full and its log is not
+ * there fails before it runs (signal 53), for slurmstepd cannot make the file then. */
+static int log_make(const char *log_path, struct err *err)
 {
     char dir[LIMIT_PATH_BYTES];
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(log_path, '/') - log_path), log_path);
-    return dir[0] ? file_mkdirs(dir, err) : 0;
+    int rc = dir[0] ? file_mkdirs(dir, err) : 0;
+    if (rc < 0)
+        return rc;
+    int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_set_errno(err, ERR_IO, "cannot make '%s'", log_path);
+    close(fd);
+    return 0;
 }
 
 int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
@@ -547,7 +557,7 @@ int slurm_submit_once(struct sched_slurm *s, const struct sched_spec *spec,
     char path[LIMIT_PATH_BYTES + 64];
     struct lease *lock = NULL;
     int rc;
-    if ((rc = log_dir_make(spec->log_path, err)) < 0)
+    if ((rc = log_make(spec->log_path, err)) < 0)
         goto out;
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     if ((rc = file_mkdirs(path, err)) < 0)
