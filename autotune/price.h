@@ -130,8 +130,8 @@ struct price_part {
     double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages that do not depend on bytes */
     double cp_under, cp_alone;           /* parts of under[] and alone[] in struct price_step */
     double seconds;                      /* of all its computation and messages */
-    /* Of its computation, and its wait for messages of a ring that attention did not hide: seconds
-     * in which these messages leave each kind of wire free. */
+    /* The seconds of its computation, and of its wait for messages of a ring that attention did not
+     * hide, in which these messages leave each kind of wire free. */
     double free[PRICE_WIRES];
 };
 static inline double price_compute(const struct price_part *p)

@@ -45,9 +45,10 @@ struct stack {
     bool fused_gate;  /* a gated MLP's activation is one operation */
     bool dropout;     /* dropout masks are kept */
     bool keeps_gathered; /* sequence parallelism keeps gathered inputs whole */
-    /* Of video models (work_video.h): each operation of a layer is done alone, norms and gates in
-     * f32; norms of queries and keys go over all heads, which tensor-parallel ranks gather; a ring
-     * carries the caption's keys and values too; its steps are merged by operations of their own */
+    /* These are facts of video models (work_video.h): each operation of a layer is done alone,
+     * norms and gates in f32; norms of queries and keys go over all heads, which tensor-parallel
+     * ranks gather; a ring carries the caption's keys and values too; its steps are merged by
+     * operations of their own */
     bool eager, gathers_heads, ring_text, ring_merges;
     int64_t weight_bytes;    /* of a kept weight; 0: as activations */
     int64_t gradient_bytes;  /* of a gradient summed over micro-batches */
