@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/npy.h"
 #include "base/wds.h"
+#include "curator/clip.h"
 
 /* Holds what is needed to join shards. The index grows as they are written: hash, offsets, mean and
  * deviation are computed from the bytes while they are written. */
@@ -71,31 +72,34 @@ static void latent_tally(struct merge *m, const struct wds_part *npy)
     m->latents.n += (double)n;
 }
 
-static const struct wds_part *part_find(const struct wds_part *parts, size_t n, const char *name)
+/* Holds what all clips of a source have in common: the source, and its embedded caption. */
+struct caption { const struct source *s; struct str npy; int64_t tokens; };
+
+static int caption_embed(const struct source_conf *c, const struct source *s, struct caption *out,
+                         struct err *err)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(parts[i].name, name) == 0)
-            return &parts[i];
-    return NULL;
+    int64_t bytes = (int64_t)strlen(s->caption), words = (bytes + 1) / 2; /* a blank parts words */
+    int64_t most = words < c->text_len ? words : c->text_len;
+    float *rows = malloc((size_t)(most * c->text_width + 1) * sizeof *rows);
+    if (!rows)
+        return err_set(err, ERR_NOMEM, "out of memory for the caption of %s", s->name);
+    out->s = s;
+    out->tokens = c->encoder->encode(s->caption, c->text_width, most, rows);
+    npy_format(rows, (const int64_t[]){out->tokens, c->text_width}, 2, &out->npy);
+    free(rows);
+    return str_check(&out->npy, err);
 }
 
+/* Holds the parts of a sample in the order in which they are written. */
+enum { PART_JSON, PART_LATENT, PART_TEXT, PART_TXT, PARTS };
+
 /* Adds the sample that was written last to the index. `offset` is where it begins in its shard. */
-static int sample_index(struct merge *m, const char *key, const struct wds_part *parts, size_t n,
-                        int64_t offset, struct err *err)
+static void sample_index(struct merge *m, const char *key, const struct wds_part *parts,
+                         const struct clip *k, int64_t text_len, int64_t offset)
 {
     const struct source_conf *c = m->c;
-    const struct wds_part *json = part_find(parts, n, "json");
-    const struct wds_part *latent = part_find(parts, n, "latent.npy");
-    const struct wds_part *text = part_find(parts, n, "text.npy");
+    const struct wds_part *latent = &parts[PART_LATENT], *text = &parts[PART_TEXT];
     struct dataset_shard *shard = &m->d.shards[m->d.n_shards - 1];
-    struct json_doc doc = {0};
-    if (!json || !latent || !text)
-        return err_set(err, ERR_CORRUPT,
-                       "sample '%s' has no json, no latent.npy or no text.npy: remove '%s'", key,
-                       c->work_dir);
-    int rc = json_parse(json->bytes, (size_t)json->n, key, &doc, err);
-    if (rc < 0)
-        return rc;
     m->d.samples[m->d.n_samples++] = (struct dataset_sample){
         .shard = (uint32_t)(m->d.n_shards - 1), .index_in_shard = (uint32_t)shard->samples++,
         .offset = offset, .bytes = wds_writer_bytes(m->writer) - offset,
@@ -103,56 +107,60 @@ static int sample_index(struct merge *m, const char *key, const struct wds_part 
         .text_offset = text->data_offset, .text_bytes = text->n,
         .t = (int32_t)tokenizer_latent_frames(c->frames), .h = c->height / 8, .w = c->width / 8,
         .frames = (int32_t)c->frames, .height = c->height, .width = c->width,
-        .text_len = (int32_t)json_int(doc.root, "text_len", 0),
-        .fps = (float)json_num(doc.root, "fps", 24),
-        .motion = (float)json_num(doc.root, "motion", 0),
-        .sharpness = (float)json_num(doc.root, "sharpness", 0),
+        .text_len = (int32_t)text_len,
+        .fps = (float)k->fps, .motion = (float)k->motion, .sharpness = (float)k->sharpness,
         .key_hash = hash_64(key, strlen(key))};
     latent_tally(m, latent);
-    json_release(&doc);
-    return 0;
 }
 
-static int sample_write(struct merge *m, const char *key, struct wds_part *parts, size_t n,
-                        struct err *err)
+/* Writes a clip as a sample of the dataset: what its work has, and name and caption of its
+ * source. */
+static int sample_write(struct merge *m, const char *key, const struct clip *k,
+                        const struct str *latent, const struct caption *about, struct err *err)
 {
+    const char *txt = about->s->caption;
+    struct str json = STR_INIT;
+    int rc;
+    clip_format(m->c, about->s, k, about->tokens, &json);
+    struct wds_part parts[PARTS] = {
+        [PART_JSON] = {"json", json.p, (int64_t)json.len},
+        [PART_LATENT] = {"latent.npy", latent->p, (int64_t)latent->len},
+        [PART_TEXT] = {"text.npy", about->npy.p, (int64_t)about->npy.len},
+        [PART_TXT] = {"txt", txt, (int64_t)strlen(txt)}};
+    int64_t offset = wds_writer_bytes(m->writer);
+    if ((rc = str_check(&json, err)) < 0)
+        goto out;
+    if ((rc = wds_writer_add(m->writer, key, parts, *txt ? PARTS : PARTS - 1, err)) < 0)
+        goto out;
+    sample_index(m, key, parts, k, about->tokens, offset);
+out:
+    str_release(&json);
+    return rc;
+}
+
+static int sample_copy(struct merge *m, struct wds_reader *r, int64_t i,
+                       const struct caption *about, struct err *err)
+{
+    struct wds_sample s;
+    struct str latent = STR_INIT, facts = STR_INIT;
+    struct clip k;
     int rc;
     if (m->writer && wds_writer_bytes(m->writer) >= m->shard_bytes && (rc = shard_end(m, err)) < 0)
         return rc;
     if (!m->writer && (rc = shard_begin(m, err)) < 0)
         return rc;
-    int64_t offset = wds_writer_bytes(m->writer);
-    if ((rc = wds_writer_add(m->writer, key, parts, n, err)) < 0)
-        return rc;
-    return sample_index(m, key, parts, n, offset, err);
-}
-
-enum { PARTS_MAX = 8 };
-
-static int sample_copy(struct merge *m, struct wds_reader *r, int64_t i, struct err *err)
-{
-    struct wds_sample s;
-    struct str bytes[PARTS_MAX];
-    struct wds_part parts[PARTS_MAX];
-    size_t n = 0;
-    int rc;
     if ((rc = wds_reader_sample(r, i, &s, err)) < 0)
         return rc;
-    if (s.n_parts > PARTS_MAX)
-        return err_set(err, ERR_CORRUPT, "sample '%s' has %zu parts: remove '%s'", s.key,
-                       s.n_parts, m->c->work_dir);
-    while (n < s.n_parts) {
-        const char *name = s.parts[n].name;
-        struct str *to = &bytes[n++];
-        *to = (struct str)STR_INIT;
-        if ((rc = wds_reader_part(r, &s, name, to, err)) < 0)
-            goto out;
-        parts[n - 1] = (struct wds_part){name, to->p, (int64_t)to->len, 0};
-    }
-    rc = sample_write(m, s.key, parts, n, err);
+    if ((rc = wds_reader_part(r, &s, "latent.npy", &latent, err)) < 0)
+        goto out;
+    if ((rc = wds_reader_part(r, &s, "json", &facts, err)) < 0)
+        goto out;
+    if ((rc = clip_facts_parse(facts.p, facts.len, s.key, &k, err)) < 0)
+        goto out;
+    rc = sample_write(m, s.key, &k, &latent, about, err);
 out:
-    while (n > 0)
-        str_release(&bytes[--n]);
+    str_release(&latent);
+    str_release(&facts);
     return rc;
 }
 
@@ -170,18 +178,22 @@ static int source_copy(struct merge *m, const struct source *s, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
     struct wds_reader *r = NULL;
+    struct caption about = {.npy = STR_INIT};
     int rc;
     source_shard_path(m->c, s, path);
+    if ((rc = caption_embed(m->c, s, &about, err)) < 0)
+        goto out;
     if ((rc = wds_reader_open(path, &r, err)) < 0)
-        return rc;
+        goto out;
     int64_t n = wds_reader_count(r);
     if ((rc = samples_room(&m->d, n, err)) < 0)
         goto out;
     for (int64_t i = 0; i < n; i++)
-        if ((rc = sample_copy(m, r, i, err)) < 0)
+        if ((rc = sample_copy(m, r, i, &about, err)) < 0)
             goto out;
 out:
     wds_reader_close(r);
+    str_release(&about.npy);
     return rc;
 }
 

@@ -1,5 +1,6 @@
 /* shard: joins the work shards of all sources, in the order of the sources, into shards of a given
- * size, and makes the index of the dataset to which they are added.
+ * size, and makes the index of the dataset to which they are added. Here each clip receives the
+ * name of its source, the caption and its embedding, on which no work depends.
  *
  * The existing shards of the dataset never change: they keep their names, their bytes and their
  * places in the index.

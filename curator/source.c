@@ -13,15 +13,14 @@
 #include "base/npy.h"
 #include "base/num.h"
 #include "base/wds.h"
+#include "curator/clip.h"
 #include "curator/frames.h"
 
 enum { CAPTION_BYTES = 8192, CAPTION_FILE_BYTES = 1 << 20 };
 
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES])
 {
-    struct { struct hash128 options, content, name, caption; } all = {
-        c->options, s->hash, hash_128(s->name, strlen(s->name)),
-        hash_128(s->caption, strlen(s->caption))};
+    struct { struct hash128 options, content; } all = {c->options, s->hash};
     return hash_format(hash_128(&all, sizeof all), out);
 }
 
@@ -152,13 +151,8 @@ out:
 
 /* ---- clips ---- */
 
-struct clip_buffers { uint8_t *rgb, *back; float *latent, *text; };
+struct clip_buffers { uint8_t *rgb, *back; float *latent; };
 
-struct clip {
-    int64_t ordinal, first_kept, shot;
-    double start_s, end_s, fps, psnr, motion, sharpness;
-    int64_t text_len;
-};
 /* Holds the clips of one source while they are planned and made. */
 struct clips {
     const struct frames *f;
@@ -182,69 +176,35 @@ static double sharpness_of(const struct source_conf *c, const uint8_t *rgb)
     return sum / ((double)(c->height - 2) * (c->width - 2));
 }
 
-static double motion_of(const struct frames *f, const struct clip *k)
+/* Returns how much successive frames differ in the clip that begins at kept frame `first`. */
+static double motion_of(const struct frames *f, int64_t first)
 {
-    int64_t from = f->index[k->first_kept] + 1, to = f->index[k->first_kept + f->c->frames - 1];
+    int64_t from = f->index[first] + 1, to = f->index[first + f->c->frames - 1];
     double sum = 0;
     for (int64_t i = from; i <= to; i++)
         sum += shots_difference(f->shots, i);
     return to >= from ? sum / (double)(to - from + 1) : 0;
 }
 
-static void clip_json(const struct source_conf *c, const struct source *s, const struct clip *k,
-                      bool hdr, struct str *out)
+static int clip_write(struct clips *w, int64_t ordinal, const struct clip *k, struct err *err)
 {
-    struct json_out o;
-    char hash[HASH_TEXT_BYTES];
-    json_out_init(&o, out, 0);
-    json_obj_begin(&o, NULL);
-    json_put_text(&o, "source", s->name);
-    json_put_text(&o, "source_hash", hash_format(s->hash, hash));
-    json_put_num(&o, "start_s", k->start_s);
-    json_put_num(&o, "end_s", k->end_s);
-    json_put_int(&o, "shot", k->shot);
-    json_put_num(&o, "fps", k->fps);
-    json_put_int(&o, "frames", c->frames);
-    json_put_int(&o, "height", c->height);
-    json_put_int(&o, "width", c->width);
-    json_put_num(&o, "motion", k->motion);
-    json_put_num(&o, "sharpness", k->sharpness);
-    json_put_num(&o, "psnr_db", k->psnr);
-    json_put_text(&o, "tokenizer", c->tokenizer->name);
-    json_put_text(&o, "text_encoder", c->encoder->name);
-    json_put_int(&o, "text_len", k->text_len);
-    if (hdr)
-        json_put_bool(&o, "hdr", true);
-    if (*s->caption)
-        json_put_text(&o, "caption", s->caption);
-    json_obj_end(&o);
-}
-
-static int clip_write(struct wds_writer *w, const struct source_conf *c, const struct source *s,
-                      const struct clip *k, const struct clip_buffers *b, bool hdr,
-                      struct err *err)
-{
-    struct str latent = STR_INIT, text = STR_INIT, json = STR_INIT;
+    const struct source_conf *c = w->f->c;
+    struct str latent = STR_INIT, facts = STR_INIT;
     char key[64], hash[HASH_TEXT_BYTES];
     const int64_t shape[] = {c->tokenizer->channels, tokenizer_latent_frames(c->frames),
                              c->height / 8, c->width / 8};
-    const int64_t text_shape[] = {k->text_len, c->text_width};
     int rc;
-    npy_format(b->latent, shape, 4, &latent);
-    npy_format(b->text, text_shape, 2, &text);
-    clip_json(c, s, k, hdr, &json);
-    snprintf(key, sizeof key, "%.16s-%05lld", hash_format(s->hash, hash), (long long)k->ordinal);
-    struct wds_part parts[] = {{"latent.npy", latent.p, (int64_t)latent.len},
-                               {"text.npy", text.p, (int64_t)text.len},
-                               {"json", json.p, (int64_t)json.len},
-                               {"txt", s->caption, (int64_t)strlen(s->caption)}};
-    if (latent.failed || text.failed || json.failed)
+    npy_format(w->b.latent, shape, 4, &latent);
+    clip_facts_format(k, &facts);
+    snprintf(key, sizeof key, "%.16s-%05lld", hash_format(w->s->hash, hash), (long long)ordinal);
+    struct wds_part parts[] = {{"json", facts.p, (int64_t)facts.len},
+                               {"latent.npy", latent.p, (int64_t)latent.len}};
+    if (latent.failed || facts.failed)
         rc = err_set(err, ERR_NOMEM, "out of memory for a clip");
     else
-        rc = wds_writer_add(w, key, parts, *s->caption ? 4 : 3, err);
+        rc = wds_writer_add(w->writer, key, parts, ARRAY_LEN(parts), err);
     str_release(&latent);
-    str_release(&text);
-    str_release(&json);
+    str_release(&facts);
     return rc;
 }
 
@@ -256,21 +216,20 @@ static int clip_make(void *ctx, int64_t i, struct err *err)
     const struct source_conf *c = f->c;
     const struct clip_buffers *b = &w->b;
     int64_t first = w->first[i], last = first + c->frames - 1;
-    struct clip k = {.ordinal = i, .first_kept = first, .shot = w->shot[i],
-                     .start_s = f->time_s[first], .end_s = f->time_s[last]};
+    struct clip k = {.shot = w->shot[i], .start_s = f->time_s[first], .end_s = f->time_s[last],
+                     .hdr = w->r->hdr};
     int rc;
     k.fps = c->fps > 0            ? c->fps
             : k.end_s > k.start_s ? (double)(c->frames - 1) / (k.end_s - k.start_s)
                                   : 24;
-    k.motion = motion_of(f, &k);
+    k.motion = motion_of(f, first);
     k.sharpness = sharpness_of(c, b->rgb);
     if ((rc = c->tokenizer->encode(b->rgb, c->frames, c->height, c->width, b->latent, err)) < 0 ||
         (rc = c->tokenizer->decode(b->latent, c->frames, c->height, c->width, b->back, err)) < 0)
         return rc;
-    k.psnr = psnr(b->rgb, b->back, c->frames * f->frame_bytes);
-    k.text_len = c->encoder->encode(w->s->caption, c->text_width, c->text_len, b->text);
-    w->r->psnr_sum += k.psnr;
-    return clip_write(w->writer, c, w->s, &k, b, w->r->hdr, err);
+    k.psnr_db = psnr(b->rgb, b->back, c->frames * f->frame_bytes);
+    w->r->psnr_sum += k.psnr_db;
+    return clip_write(w, i, &k, err);
 }
 
 /* Plans clips in every shot, one directly after the other, and counts the frames that do not fill a
@@ -304,9 +263,8 @@ static int buffers_take(const struct source_conf *c, struct clip_buffers *b, str
     size_t rgb = (size_t)(c->frames * c->height * c->width * 3);
     *b = (struct clip_buffers){malloc(rgb), malloc(rgb),
                                malloc((size_t)tokenizer_elements(c->tokenizer, c->frames, c->height,
-                                                                 c->width) * sizeof(float)),
-                               malloc((size_t)(c->text_len * c->text_width + 1) * sizeof(float))};
-    return b->rgb && b->back && b->latent && b->text ? 0
+                                                                 c->width) * sizeof(float))};
+    return b->rgb && b->back && b->latent ? 0
         : err_set(err, ERR_NOMEM, "out of memory for clips of %dx%d", c->height, c->width);
 }
 
@@ -343,7 +301,6 @@ out:
     free(w.b.rgb);
     free(w.b.back);
     free(w.b.latent);
-    free(w.b.text);
     free(w.first);
     free(w.shot);
     return rc;

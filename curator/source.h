@@ -1,8 +1,9 @@
 /* source: turns one video file into clips: decodes it, finds shots, cuts clips, describes and
- * tokenises them. The result is a small shard of its own in the work folder. It is published
- * atomically under a key made from everything that decides its bytes: options, content, name and
- * caption. So after a curation was killed, the next one need not repeat the finished sources, even
- * if files were added to the folder or removed from it meanwhile. */
+ * tokenises them. The result is a small shard of its own in the work folder, which holds what
+ * follows from the pictures alone (curator/clip.h). It is published atomically under a key made of
+ * the options and the content. So after a curation was killed, the next one need not repeat the
+ * finished sources, even if files were added, removed, renamed or moved meanwhile, or captions
+ * edited. */
 #ifndef CURATOR_SOURCE_H
 #define CURATOR_SOURCE_H
 
@@ -64,8 +65,8 @@ bool source_has_caption(const char *video);
  * missing or null; with `strict` both are errors. */
 int source_caption_read(struct source *s, bool strict, int64_t *unused_keys, bool *missing,
                         struct err *err);
-/* Writes the key of this source's work, made from everything that decides the work's bytes, to
- * `out` and returns it. */
+/* Writes the key of this source's work, made of its content and the options, to `out` and returns
+ * it. Of several sources of one content only one may be worked on (curation.h). */
 char *source_key(const struct source_conf *c, const struct source *s, char out[HASH_TEXT_BYTES]);
 /* Does the work, unless <work>/<key>.json says that it is done. A bad video is a result (ok is
  * false) and no error; so is a file that changed while it was read: a later curation tries it
