@@ -38,13 +38,14 @@
  * on this host has ended, it is named within a tenth of a second after messages stop moving (where
  * devices exchange data: half a second), with any deadline. In both cases `broken` is set on the
  * group and on all groups it was split from, and only `abort` ends the other ranks. A failed MPI
- * call has the same effect. Any other error concerns this rank alone: share it by comm_agree before
- * going on. With conf.latency_s no operation completes sooner than that time after its start (for
- * tests of overlap), except on scalars. Where devices exchange data, the host waits when it syncs a
- * stream (dev.h) or waits for a message. After the deadline the error names the oldest operation
- * that is not over, and the ranks that have not queued it, because the other ranks are asked. An
- * error of the library ends the wait, too. No latency applies there, conf.trace gets the times on
- * the host, and check mode checks the order only.
+ * call has the same effect. A rank that MPI holds in a call for five seconds after the end of a
+ * rank of its host is ended (comm_mpi_watch.h). Any other error concerns this rank alone: share it
+ * by comm_agree before going on. With conf.latency_s no operation completes sooner than that time
+ * after its start (for tests of overlap), except on scalars. Where devices exchange data, the host
+ * waits when it syncs a stream (dev.h) or waits for a message. After the deadline the error names
+ * the oldest operation that is not over, and the ranks that have not queued it, because the other
+ * ranks are asked. An error of the library ends the wait, too. No latency applies there, conf.trace
+ * gets the times on the host, and check mode checks the order only.
  *
  * Memory. Each comm_work and its requests are allocated when a group is opened. comm_reserve
  * allocates the scratch of reductions and makes it resident: as much as buffer_scratch_bytes says
@@ -146,6 +147,11 @@ struct comm_conf {
      * NULL. */
     void (*trace_host)(void *ctx, bool enters);
     void *trace_ctx; /* of both */
+    /* This is called on another thread, while the one that uses the communication is held inside
+     * MPI and does not return, before the process ends with the error *why (see Deadlines). It may
+     * be NULL. */
+    void (*lost)(void *ctx, const struct err *why);
+    void *lost_ctx;
 };
 
 struct comm {

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "trainer/comm/comm_mpi_peers.h"
 #include "trainer/comm/comm_mpi_priv.h"
+#include "trainer/comm/comm_mpi_watch.h"
 
 /* On a busy machine a process's connections may end this long before the process does. */
 enum { GONE_WAIT_MS = 1000 };
@@ -128,12 +129,13 @@ static int mpi_reserve(struct comm *c, int works, int64_t bytes, struct err *err
     return 0;
 }
 
-/* ---- groups ---- */
+/* ---- ending ---- */
 
 /* Ends the other ranks, or this one alone where they end by themselves: after one call of MPI_Abort
  * mpirun and srun kill whoever has not ended yet, and answer no second call. */
 static void mpi_abort(struct comm *c, int exit_code)
 {
+    comm_watch_ending(c->world->watch, exit_code);
     comm_mpi_news_tell(c->world);
     if (!comm_peers_leave(c->world->peers, c->world_ranks[c->rank])) {
         fflush(NULL);
@@ -162,8 +164,10 @@ static void group_free(struct mpi_group *g)
  * come. */
 static void mpi_close(struct comm *c)
 {
-    if (!c->parent)
+    if (!c->parent) {
+        comm_watch_close(c->world->watch);
         comm_peers_close(c->world->peers);
+    }
     if (!c->parent && !c->broken)
         MPI_Finalize();
     group_free(c->self);
@@ -178,12 +182,39 @@ static int64_t first_tag(int64_t number)
     return !found || first + COMM_MPI_TAGS - 1 > *bound ? -1 : first;
 }
 
+/* ---- calls that are watched ---- */
+
+static int mpi_start(struct comm *c, struct comm_work *w, struct err *err)
+{
+    comm_watch_enter(c->world->watch);
+    int rc = comm_mpi_start(c, w, err);
+    comm_watch_leave(c->world->watch);
+    return rc;
+}
+
+static int mpi_wait(struct comm *c, struct comm_work *w, struct err *err)
+{
+    comm_watch_enter(c->world->watch);
+    int rc = comm_mpi_wait(c, w, err);
+    comm_watch_leave(c->world->watch);
+    return rc;
+}
+
+static void mpi_progress(struct comm *c)
+{
+    comm_watch_enter(c->world->watch);
+    comm_mpi_progress(c);
+    comm_watch_leave(c->world->watch);
+}
+
+/* ---- groups ---- */
+
 static int mpi_split(struct comm *c, const char *axis, int rank, int size, const int *world_ranks,
                      int64_t number, struct comm **out, struct err *err);
 
 static const struct comm_backend mpi_backend = {
     "mpi", INT_MAX,
-    comm_mpi_start, comm_mpi_wait, comm_mpi_progress, mpi_reserve,
+    mpi_start, mpi_wait, mpi_progress, mpi_reserve,
     mpi_split, mpi_abort, mpi_close, comm_mpi_ask, comm_mpi_answer
 };
 
@@ -248,6 +279,7 @@ int comm_mpi_open(int *argc, char ***argv, struct comm **out, struct err *err)
     }
     if ((rc = comm_peers_open(world, &world->world->peers, err)) < 0)
         goto out;
+    world->world->watch = comm_watch_open(world);
     *out = world;
     world = NULL; /* the caller owns it now */
 out:

@@ -1,7 +1,6 @@
 #include "trainer/comm/comm_mpi_peers.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,20 +140,33 @@ bool comm_peers_disturbed(struct comm_peers *p, double now)
     return p->others > disturbed_from;
 }
 
-/* Finds a rank of this host whose process has ended, as comm_peers_gone does. */
-static bool gone_here(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
+struct pollfd *comm_peers_fds(const struct comm_peers *p, int *n)
+{
+    struct pollfd *fds = p && p->n > 0 ? calloc((size_t)p->n + 1, sizeof *fds) : NULL;
+    *n = fds ? p->n : 0;
+    if (fds)
+        memcpy(fds, p->fds, (size_t)p->n * sizeof *fds);
+    return fds;
+}
+
+bool comm_peers_ended(const struct comm_peers *p, const struct pollfd *fds, struct comm_gone *out)
 {
     int found = -1;
-    if (p->n == 0 || poll(p->fds, (nfds_t)p->n, wait_ms) <= 0)
-        return false;
     for (int i = 0; i < p->n; i++) {
         bool spoke = comm_bells_left(p->bells, p->ranks[i]);
-        if (!(p->fds[i].revents & POLLIN) || (found >= 0 && (spoke || !out->spoke)))
+        if (!(fds[i].revents & POLLIN) || (found >= 0 && (spoke || !out->spoke)))
             continue;
         found = i;
         *out = (struct comm_gone){p->ranks[i], p->pids[i], spoke};
     }
     return found >= 0;
+}
+
+/* Finds a rank of this host whose process has ended, as comm_peers_gone does. */
+static bool gone_here(const struct comm_peers *p, int wait_ms, struct comm_gone *out)
+{
+    return p->n > 0 && poll(p->fds, (nfds_t)p->n, wait_ms) > 0 &&
+           comm_peers_ended(p, p->fds, out);
 }
 
 bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out)

@@ -10,6 +10,8 @@
 #ifndef TRAINER_COMM_COMM_MPI_PEERS_H
 #define TRAINER_COMM_COMM_MPI_PEERS_H
 
+#include <poll.h>
+
 #include "trainer/comm/comm.h"
 #include "trainer/comm/comm_mpi_bells.h"
 
@@ -36,15 +38,21 @@ bool comm_peers_crowded(const struct comm_peers *p);
 bool comm_peers_disturbed(struct comm_peers *p, double now);
 /* Returns the bells of this host's ranks, by rank of the world; NULL: there are none. */
 struct comm_bells *comm_peers_bells(const struct comm_peers *p);
-/* Finds a rank of this host whose process has ended, or does so within wait_ms milliseconds; first
- * one that ended without a word, since others that have ended may only have missed that one. Where
- * none of this host did, one that another host has told of. Returns whether there is one. */
+/* Finds a rank of this host whose process has ended, or does so within wait_ms milliseconds, as
+ * comm_peers_ended does. Where none of this host did, one that another host has told of. Returns
+ * whether there is one. */
 bool comm_peers_gone(const struct comm_peers *p, int wait_ms, struct comm_gone *out);
 /* Notes that this rank ends for an error that it has said. Returns whether it must end the other
  * ranks too. It need not where a rank of this host has ended without a word, but for the last one
  * that leaves: the others see that themselves, and shall say it before they are ended. Nor need it
  * where another host has told that, whose last rank ends all. */
 bool comm_peers_leave(const struct comm_peers *p, int rank);
+/* Returns a new array of the descriptors of p, *n of them, by which another thread can poll while
+ * this one uses p, with room for one descriptor more. NULL: there are none, or no memory. */
+struct pollfd *comm_peers_fds(const struct comm_peers *p, int *n);
+/* Finds, after a poll of those descriptors, a rank of this host whose process has ended; first one
+ * that ended without a word, since others that have ended may only have missed that one. */
+bool comm_peers_ended(const struct comm_peers *p, const struct pollfd *fds, struct comm_gone *out);
 /* Says whether rank r of the world is not on the host of `rank`, the caller's own. */
 bool comm_peers_elsewhere(const struct comm_peers *p, int rank, int r);
 /* Says whether a rank of this host has ended without a word, and this rank is the one that tells

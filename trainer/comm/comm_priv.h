@@ -91,6 +91,7 @@ struct comm_world {
     struct err failure;
     struct comm_plane *plane; /* comm_plane.h; NULL: the backend carries everything */
     struct comm_peers *peers; /* the backend's: which ranks of this host live; NULL: not known */
+    struct comm_watch *watch; /* the backend's: comm_mpi_watch.h; NULL: none */
 };
 
 /* Makes a group of `size` ranks; with parent NULL it is a world. world_ranks is copied; NULL means

@@ -437,6 +437,13 @@ static void end_tell(struct train *t, const struct train_report *out, int rc, co
     record_ended(&t->record, t->next_step, reason, rc < 0 ? err->text : "");
 }
 
+/* Writes to the run's events that MPI does not return; its own thread has said it in the log. */
+static void lost_tell(void *train, const struct err *why)
+{
+    struct train *t = train;
+    record_ended(&t->record, t->next_step, "error", why->text);
+}
+
 int train_run(const struct train_conf *conf, struct train_report *out, struct err *err)
 {
     struct train t = {
@@ -449,6 +456,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
         .tokens = NAN, .model_flops = NAN, .mfu = NAN,
         .median_step_s = NAN, .min_step_s = NAN, .max_step_s = NAN, .named_share = NAN,
         .phases = {NAN, NAN, NAN, NAN, NAN, NAN}};
+    conf->world->conf->lost = lost_tell, conf->world->conf->lost_ctx = &t;
     cadence_init(&t.cadence, conf->mtbf_s, conf->save_s, conf->run->resources.nodes);
     int rc = replaced_judge(&t, legs_run(&t, out, &stop, err), err);
     train_means_report(&t, out);
@@ -457,6 +465,7 @@ int train_run(const struct train_conf *conf, struct train_report *out, struct er
         out->end = t.next_step == run_total_steps(t.run) && !t.owed ? TRAIN_DONE
                    : stop                                          ? TRAIN_STOPPED
                                                                    : TRAIN_LIMIT;
+    conf->world->conf->lost = NULL;
     end_tell(&t, out, rc, err);
     if (rc < 0)
         goto out;
