@@ -4,10 +4,11 @@
  *     sources_find -> (sources that the dataset already holds are removed) -> sources_work
  *         -> shards_write -> publish -> tell
  *
- * A source is bad if something about itself excludes it: it is unreadable, its caption is no text,
- * it has no video, a decoder crashes on it, or its content changes again and again while it is
- * read. It is reported and counted against --max-bad. A failure that may be temporary (a worker was
- * killed, no memory, a read error) never makes a source bad.
+ * A source is bad if something about itself excludes it: it is unreadable, a link to nothing, its
+ * caption is no text, it has no video, a decoder crashes on it, or its content changes again and
+ * again while it is read. It is reported and counted against --max-bad; with --strict the first one
+ * stops the curation. A failure that may be temporary (a worker was killed, no memory, a read
+ * error) never makes a source bad.
  */
 #ifndef CURATOR_CURATION_H
 #define CURATOR_CURATION_H
@@ -43,6 +44,10 @@ void curation_release(struct curation *k);
 /* Fills k->sources, sorted by name, with each content only once, and reads captions. ERR_INPUT: no
  * source is usable, or more are bad than allowed (with `strict`, any). */
 int sources_find(struct curation *k, const char *const *operands, size_t n, struct err *err);
+/* Says whether source i was worked on and turned out bad. */
+bool curation_is_bad(const struct curation *k, int64_t i);
+/* Returns ERR_INPUT with --strict. `why` names a bad source and says why it is bad. */
+int curation_strict_check(const struct curation *k, const char *why, struct err *err);
 /* Returns ERR_INPUT when `bad` of `all` sources are more than --max-bad allows. `first` is a
  * sentence about the first bad one. */
 int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first,

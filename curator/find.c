@@ -58,8 +58,9 @@ static void *with_room(void *items, int64_t n, int64_t *room, size_t size)
 
 static int bad_add(struct curation *k, const char *name, const char *why, struct err *err)
 {
-    if (k->strict)
-        return err_set(err, ERR_INPUT, "%s", why);
+    int rc = curation_strict_check(k, why, err);
+    if (rc < 0)
+        return rc;
     log_msg(LOG_WARN, "%s: left out", why);
     struct bad *grown = with_room(k->bad, k->n_bad, &k->bad_room, sizeof *grown);
     if (!grown)
@@ -71,6 +72,19 @@ static int bad_add(struct curation *k, const char *name, const char *why, struct
     return k->bad[k->n_bad - 1].name && k->bad[k->n_bad - 1].why
                ? 0
                : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+bool curation_is_bad(const struct curation *k, int64_t i)
+{
+    return !k->results[i].ok && !k->sources[i].maybe;
+}
+
+int curation_strict_check(const struct curation *k, const char *why, struct err *err)
+{
+    if (!k->strict)
+        return 0;
+    return err_set(err, ERR_INPUT, "%.700s: refused by --strict, nothing was published: mend or "
+                                   "remove it, or curate without --strict", why);
 }
 
 int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const char *first,
@@ -199,29 +213,39 @@ static int folder_seen(struct walk *w, const struct stat *st, struct err *err)
 static int folder_add(struct walk *w, const char *path, const char *name, const struct stat *st,
                       struct err *err);
 
-/* Reports an entry on which stat() failed. A dangling link cannot be a video. Anything else may be
- * a video or a folder of videos, unless its name says otherwise. */
+/* Counts an entry as bad that is named like a video, or may be one, and cannot be read as a
+ * file. */
+static int entry_bad(struct walk *w, const char *name, const char *what, struct err *err)
+{
+    struct err why = {0};
+    char *said = name_text(name);
+    if (!said)
+        return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", name);
+    err_set(&why, ERR_INPUT, "%.600s: %s", said, what);
+    int rc = bad_add(w->k, said, why.text, err);
+    free(said);
+    return rc;
+}
+
+/* Reports an entry on which stat() failed. A dangling link is bad if it is named like a video, and
+ * without an ending it is warned of. Anything else may be a video or a folder of videos, unless
+ * its name says otherwise. */
 static int entry_hidden(struct walk *w, const char *path, const char *name, enum kind kind,
                         bool folder, struct err *err)
 {
     struct stat st;
-    struct err why = {0};
-    int number = errno, rc = 0;
+    char what[160];
+    int number = errno;
     bool link = (number == ENOENT || number == ELOOP) && lstat(path, &st) == 0 &&
         S_ISLNK(st.st_mode);
-    if (link && kind == KIND_VIDEO)
-        return left_out_say(name, number == ELOOP ? "a link to itself" : "a link to nothing", err);
-    if (link || (!folder && kind != KIND_VIDEO && kind != KIND_MAYBE))
+    const char *to = number == ELOOP ? "a link to itself" : "a link to nothing";
+    if (!folder && kind != KIND_VIDEO && kind != KIND_MAYBE)
         return 0;
-    char *said = name_text(name);
-    if (!said)
-        return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", path);
-    errno = number;
-    err_set_errno(&why, ERR_INPUT, "source '%.600s': cannot look at it%s", said,
-                  number == EACCES ? " (its folder needs the permission x)" : "");
-    rc = bad_add(w->k, said, why.text, err);
-    free(said);
-    return rc;
+    if (link)
+        return kind == KIND_VIDEO ? entry_bad(w, name, to, err) : left_out_say(name, to, err);
+    snprintf(what, sizeof what, "cannot look at it%s: %.80s",
+             number == EACCES ? " (its folder needs the permission x)" : "", strerror(number));
+    return entry_bad(w, name, what, err);
 }
 
 static int entry_add(struct walk *w, const char *path, const char *name, bool folder,
@@ -238,7 +262,7 @@ static int entry_add(struct walk *w, const char *path, const char *name, bool fo
     if (S_ISREG(st.st_mode))
         return kind == KIND_VIDEO || kind == KIND_MAYBE
             ? source_add(w->k, path, name, &st, kind == KIND_MAYBE, err) : 0;
-    return kind == KIND_VIDEO ? left_out_say(name, "neither a file nor a folder", err) : 0;
+    return kind == KIND_VIDEO ? entry_bad(w, name, "neither a file nor a folder", err) : 0;
 }
 
 /* Reports a folder that cannot be listed. A folder without read permission counts as bad; any other

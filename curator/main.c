@@ -49,8 +49,8 @@ static const struct opt opts[] = {
      "most sources, in percent, rounded up, that may be bad and left out",
      .fallback = "5", .min = 0, .max = 100},
     {"strict", 0, OPT_BOOL, NULL,
-     "stop at an unreadable file, a bad caption or a caption file with other keys, before any "
-     "work"},
+     "stop at the first bad source and at a caption file with other keys or none, and publish "
+     "nothing"},
     {"json", 0, OPT_BOOL, NULL, "print the summary as one JSON object on standard output"},
     {"quiet", 'q', OPT_BOOL, NULL, "no progress"},
     {"dry-run", 0, OPT_BOOL, NULL, "list the sources and change nothing"},
@@ -64,9 +64,10 @@ static const struct opt_cmd command = {
     "A caption is taken from NAME.txt or NAME.json ({\"caption\": \"...\"}, other keys, and "
     "files without that one, are counted) beside NAME.mp4. In names that are shown or kept a "
     "byte that is not UTF-8 or is a control character stands as \\xHH, a backslash as two. A bad "
-    "source (unreadable, no video, a bad caption, a decoder that crashes on it twice, content "
-    "that changes while it is read) is reported and left out, and tried again by --update; with "
-    "more of them than --max-bad nothing is published, status 3; and so when none gave a clip. A "
+    "source (unreadable, named like a video and none, a link to nothing, a bad caption, a decoder "
+    "that crashes on it twice, content that changes while it is read) is reported and left out, "
+    "and tried again by --update; with more of them than --max-bad, and with --strict at the "
+    "first, nothing is published, status 3; and so when none gave a clip. A "
     "worker that was killed, had no memory or could not read is tried three times, the last time "
     "alone; then nothing is published, status 75. Pictures are what a player shows: the matrix "
     "and range the frames are marked with (unmarked: BT.709 from 1280 columns or 577 lines on, "
@@ -354,18 +355,33 @@ out:
     return rc;
 }
 
+/* Returns ERR_INPUT with --strict when the dataset was made without one of its sources. */
+static int left_out_check(const struct curation *k, const struct record *r, struct err *err)
+{
+    char why[ERR_TEXT_BYTES];
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->sources[i].left_out) {
+            snprintf(why, sizeof why, "%.400s: %s", r->sources[i].name, r->sources[i].left_out);
+            return curation_strict_check(k, why, err);
+        }
+    return 0;
+}
+
 /* Looks at OUT to decide what must be done. Returns 1 when everything is done already and 0 when
  * there is work. Without an update, 0 for an OUT that holds a dataset means that the dataset must
  * be mended. */
 static int out_look(const struct curation *k, const struct record *now, bool update,
                     struct set *set, struct told *told, struct err *err)
 {
-    int there = set_open(k->out, set, err);
+    int rc, there = set_open(k->out, set, err);
     if (there <= 0)
         return there;
     told->outcome = OUTCOME_SAME;
-    if (record_equal(&set->record, now) && !update)
+    if (record_equal(&set->record, now) && !update) {
+        if ((rc = left_out_check(k, &set->record, err)) < 0)
+            return rc;
         return publish_is_told(k->out, &set->data, err);
+    }
     return update ? 0
                   : err_set(err, ERR_EXISTS,
                             "'%s' exists and holds something else: give another --out, remove it, "

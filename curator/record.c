@@ -312,7 +312,7 @@ int record_mark(struct record *r, const struct curation *k, struct err *err)
 {
     for (int64_t i = 0; i < k->n; i++) {
         char hash[HASH_TEXT_BYTES];
-        if (k->results[i].ok || k->sources[i].maybe)
+        if (!curation_is_bad(k, i))
             continue;
         struct record_source *s =
             &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];

@@ -18,7 +18,7 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
     for (int64_t i = 0; i < k->n; i++) {
         const struct source_result *r = &k->results[i];
         t.no_video += !r->ok && k->sources[i].maybe;
-        if (!r->ok && !k->sources[i].maybe && t.bad++ == 0)
+        if (curation_is_bad(k, i) && t.bad++ == 0)
             snprintf(t.first_bad, sizeof t.first_bad, "%.200s: %s", k->sources[i].name, r->reason);
         t.hdr += r->hdr;
         t.noted += *r->note != 0;

@@ -85,10 +85,17 @@ static bool is_crash(int signal)
         signal == SIGSYS || signal == SIGTRAP;
 }
 
-static void source_done(struct pool *p, int64_t i)
+/* Notes that there is a result. ERR_INPUT: the source is bad, which --strict refuses. */
+static int source_done(struct pool *p, int64_t i, struct err *err)
 {
+    const struct curation *k = p->k;
+    char why[ERR_TEXT_BYTES];
     p->handled[i].done = true;
-    progress_step(&p->progress, ++p->done, p->k->sources[i].name);
+    progress_step(&p->progress, ++p->done, k->sources[i].name);
+    if (!curation_is_bad(k, i))
+        return 0;
+    snprintf(why, sizeof why, "%.400s: %s", k->sources[i].name, k->results[i].reason);
+    return curation_strict_check(k, why, err);
 }
 
 /* Begins a pause, after which the cause of the failure may be gone. */
@@ -97,7 +104,7 @@ static void pause_begin(struct handled *t)
     t->due_s = clock_mono_s() + try_pause_s(t->tries);
 }
 
-static void killed(struct pool *p, int64_t i, int signal)
+static int killed(struct pool *p, int64_t i, int signal, struct err *err)
 {
     struct handled *t = &p->handled[i];
     t->crashes += is_crash(signal);
@@ -107,13 +114,13 @@ static void killed(struct pool *p, int64_t i, int signal)
              is_crash(signal) ? "crashed" : "was ended from outside, or for want of memory: died",
              signal, strsignal(signal));
     if (t->crashes < CRASHES)
-        return;
+        return 0;
     struct source_result *r = &p->k->results[i];
     *r = (struct source_result){0};
     snprintf(r->reason, sizeof r->reason, "its decoder died of signal %d, %d times", signal,
              CRASHES);
     p->k->sources[i].maybe = false; /* only a video can crash a decoder */
-    source_done(p, i);
+    return source_done(p, i, err);
 }
 
 static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
@@ -122,7 +129,8 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
     char why[ERR_TEXT_BYTES];
     int rc, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (WIFSIGNALED(status)) {
-        killed(p, i, WTERMSIG(status));
+        if ((rc = killed(p, i, WTERMSIG(status), err)) < 0)
+            return rc;
     } else if (code == err_exit_code(ERR_TEMP)) {
         error_read(k, i, "no memory, or a read error", p->handled[i].why, sizeof p->handled[i].why);
         pause_begin(&p->handled[i]);
@@ -132,11 +140,12 @@ static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
                        "source '%.400s' failed: %.500s: nothing was published", k->sources[i].name,
                        why);
     } else {
-        source_done(p, i);
         if ((rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err)) < 0)
             return rc;
         if (k->results[i].frames > 0)
             k->sources[i].maybe = false; /* a frame was decoded, so it is a video */
+        if ((rc = source_done(p, i, err)) < 0)
+            return rc;
     }
     if (!p->handled[i].done)
         log_msg(LOG_WARN, "%s: %s", k->sources[i].name, p->handled[i].why);
