@@ -128,7 +128,7 @@ static int frame_take(void *ctx, const struct video_frame *v, struct err *err)
 {
     struct frames *f = ctx;
     int rc;
-    if ((rc = shots_push(f->shots, v->planes, err)) < 0)
+    if ((rc = shots_push(f->shots, v->planes, v->time_s, err)) < 0)
         return rc;
     rc = f->c->fps > 0 ? frame_resample(f, v, err)
                        : frame_keep(f, v->index, v->time_s, spool_add(f, v->rgb), err);

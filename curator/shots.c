@@ -17,11 +17,13 @@ enum {
      * all frames between are repeats. Where all frames are repeated the limit grows. */
     REACH = 6,
     SLACK = 2,            /* tolerance of the cadence of repeats, in source frames */
+    STEP_LIMIT = 64,      /* source frames, at whatever rate */
 };
 /* A frame that differs less from the one before is a repeat. So is one that differs by less than
  * this share of the change before it, and by less than a cut: coders improve a new picture while it
  * is repeated. */
 static const float REPEAT = 0.25f, REPEAT_SHARE = 1.0f / 8;
+static const double STILL_S = 0.26; /* a picture shown for longer is a still, however many frames */
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
 /* Describes one frame that differs from the one before. Repeats of a frame, which rate conversion
@@ -38,6 +40,7 @@ struct shots {
     int64_t n, room;
     float *differences;                    /* of every source frame from the one before it */
     int64_t n_frames, frames_room;
+    double first_s, last_s;                /* times of the first and the newest source frame */
     int64_t reach, longest_flash;          /* in source frames, for the cadence of this video */
     uint8_t planes[SHOTS_BYTES];           /* of the newest frame */
     uint8_t last[SHOTS_BYTES];             /* of the newest frame that is no repeat */
@@ -137,13 +140,14 @@ static bool is_repeat(const struct shots *s, float from_last)
            from_last < fmin(REPEAT_SHARE * s->change, s->conf.threshold);
 }
 
-int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err)
+int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], double time_s, struct err *err)
 {
     int rc = rooms_make(s, err);
     if (rc < 0)
         return rc;
     int64_t frame = s->n_frames++, luma = 0, i = s->n;
     s->differences[frame] = frame ? difference(planes, s->planes) : 0;
+    s->first_s = frame ? s->first_s : time_s, s->last_s = time_s;
     memcpy(s->planes, planes, SHOTS_BYTES);
     float from_last = frame ? difference(planes, s->last) : 0;
     if (frame && is_repeat(s, from_last))
@@ -167,17 +171,25 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->differences[frame];
 }
 
+/* Returns the most source frames between two frames that differ where no still lies between. */
+static int64_t step_most(const struct shots *s)
+{
+    double seconds = s->last_s - s->first_s;
+    double still = seconds > 0 ? STILL_S * (double)(s->n_frames - 1) / seconds : 0;
+    return (int64_t)fmin(fmax(REACH, still), STEP_LIMIT);
+}
+
 /* Measures the cadence: how often rate conversion shows each frame. It is the median of the steps
- * between frames that differ. Steps longer than REACH are stills and do not count. */
+ * between frames that differ, without stills. */
 static void cadence_take(struct shots *s)
 {
-    int64_t steps[REACH + 1] = {0}, n = 0, seen = 0, cadence = 0;
+    int64_t steps[STEP_LIMIT + 1] = {0}, n = 0, seen = 0, cadence = 0, most = step_most(s);
     for (int64_t i = 1; i < s->n; i++) {
         int64_t step = s->facts[i].frame - s->facts[i - 1].frame;
-        if (step <= REACH)
+        if (step <= most)
             steps[step]++, n++;
     }
-    while (cadence < REACH && 2 * seen <= n)
+    while (cadence < most && 2 * seen <= n)
         seen += steps[++cadence];
     s->reach = num_max_i64(REACH, NEAR * cadence + SLACK);
     s->longest_flash = num_max_i64(LONGEST_FLASH, ACROSS * cadence + SLACK);

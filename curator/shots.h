@@ -10,11 +10,11 @@
  * through black). Dissolves between two pictures are not detected. Rate conversion repeats frames.
  * A repeated frame, and what a coder changes in it, is ignored: it is neither a neighbour nor part
  * of a flash. The reach of neighbours and flashes grows with the number of times that each frame is
- * shown, up to six. The idea of a content difference with an adaptive ratio is that of
- * PySceneDetect's AdaptiveDetector.
+ * shown, up to six, or for up to a quarter of a second. The idea of a content difference with an
+ * adaptive ratio is that of PySceneDetect's AdaptiveDetector.
  *
  *     struct shots *s; shots_new(&conf, &s, err);
- *     for every frame: shots_push(s, planes, err);
+ *     for every frame: shots_push(s, planes, time_s, err);
  *     n = shots_end(s, &bounds, err);   // first frames of all shots, bounds[0] == 0
  */
 #ifndef CURATOR_SHOTS_H
@@ -27,7 +27,7 @@
 enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H,
       SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
 
-#define SHOTS_NAME "shots-moved-pairs/5" /* changes when the same frames may give other bounds */
+#define SHOTS_NAME "shots-moved-pairs/6" /* changes when the same frames may give other bounds */
 
 struct shots_conf {
     double threshold;   /* least difference of a cut, 8-bit units */
@@ -39,7 +39,8 @@ struct shots_conf {
 struct shots;
 int shots_new(const struct shots_conf *conf, struct shots **out, struct err *err);
 void shots_free(struct shots *s);
-int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], struct err *err);
+/* Takes the next frame, which is shown from time_s on. */
+int shots_push(struct shots *s, const uint8_t planes[SHOTS_BYTES], double time_s, struct err *err);
 /* Sets *bounds to the first frames of the shots, borrowed. Returns their number (0: no frame was
  * pushed). */
 int64_t shots_end(struct shots *s, const int64_t **bounds, struct err *err);

@@ -62,16 +62,19 @@ static void frame_draw(const struct scene *s, double t, double gain, double nois
 
 struct truth { int64_t cuts[MAX_CUTS], n, fades[MAX_CUTS], n_fades; };
 
-/* As rate conversion does: each frame is shown `times` times, now and then once more, with a
- * coder's rounding in the repeats. */
+/* The rate at which a video whose frames are shown so often shows them. */
+static double rate_of(int64_t times) { return times > 5 ? 60 : 24; }
+
+/* As rate conversion does: each frame is shown `times` times, with a coder's
+ * rounding in its first two repeats. */
 static void frame_push(struct shots *s, uint8_t *planes, int64_t times, int64_t *shown)
 {
     struct err err = {0};
     for (int64_t i = 0; i < times; i++) {
-        if (i > 0)
+        if (i == 1 || i == 2)
             for (int64_t k = (*shown * 7 + i) % 11; k < SHOTS_BYTES; k += 11)
                 planes[k] = (uint8_t)(planes[k] ^ 1);
-        assert_int_equal(shots_push(s, planes, &err), 0);
+        assert_int_equal(shots_push(s, planes, (double)*shown / rate_of(times), &err), 0);
         ++*shown;
     }
 }
@@ -164,6 +167,7 @@ static void repeats(void **state)
     (void)state;
     sequences_judge(8, 2);
     sequences_judge(8, 3);
+    sequences_judge(4, 8); /* 7.5 pictures a second, in a video of 60 */
 }
 
 /* Returns how many shots are found when each of 60 frames shows something else than the one before,
@@ -184,7 +188,8 @@ static int64_t action_shots(int64_t times)
         for (int64_t shown = 0; shown < times; shown++) {
             for (int64_t i = 0; i < SHOTS_BYTES; i++)
                 again[i] = (uint8_t)(first[i] + (shown > 0 && (i * 7 + shown) % 5 < 3));
-            assert_int_equal(shots_push(s, again, &err), 0);
+            double time_s = (double)(frame * times + shown) / rate_of(times);
+            assert_int_equal(shots_push(s, again, time_s, &err), 0);
         }
     }
     int64_t n = shots_end(s, &bounds, &err);
@@ -196,7 +201,7 @@ static void coded_repeats(void **state)
 {
     int64_t wrong = 0;
     (void)state;
-    for (int64_t times = 1; times <= 5; times++) {
+    for (int64_t times = 1; times <= 15; times++) {
         int64_t n = action_shots(times);
         printf("# action, frames shown %lld times and coded: %lld shots\n", (long long)times,
                (long long)n);
@@ -217,7 +222,7 @@ static void short_inputs(void **state)
         memset(planes, 100, sizeof planes);
         assert_int_equal(shots_new(&conf, &s, &err), 0);
         for (int i = 0; i < n; i++)
-            assert_int_equal(shots_push(s, planes, &err), 0);
+            assert_int_equal(shots_push(s, planes, i / 24., &err), 0);
         assert_int_equal(shots_end(s, &bounds, &err), n > 0);
         shots_free(s);
     }

@@ -281,7 +281,8 @@ static void sequence_judge(const struct hazard *h, uint64_t seed, int n, const i
             frame_draw(&scene, t, &d, planes);
             for (int k = 0; k < n; k++)
                 for (int64_t again = 0; again < times[k]; again++, showings[k].frame++)
-                    assert_int_equal(shots_push(showings[k].s, planes, &err), 0);
+                    assert_int_equal(shots_push(showings[k].s, planes,
+                                                (double)showings[k].frame / 24, &err), 0);
         }
     }
     for (int k = 0; k < n; k++) {
