@@ -27,6 +27,8 @@ struct curation {
     struct source *sources;
     struct source_result *results;      /* [n] */
     int64_t n, room, jobs, shard_bytes;
+    /* files that were found, and folders that cannot be listed, without captions and hidden ones */
+    int64_t found;
     int64_t duplicates;                 /* files left out because another has the same content */
     int64_t unused_keys;                /* keys of caption files other than "caption" */
     int64_t captions_missing;           /* caption files without a caption */

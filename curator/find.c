@@ -111,6 +111,7 @@ static void skipped_count(struct curation *k, const char *name)
         snprintf(k->skipped[i].ending, sizeof k->skipped[i].ending, "%s",
                  i < SKIPPED_ENDINGS - 1 ? ending : "others");
     k->skipped[i].n++;
+    k->found++;
 }
 
 static void skipped_say(const struct curation *k)
@@ -193,6 +194,7 @@ static int source_add(struct curation *k, const char *path, const char *name, co
                                        .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe,
                                        .captioned = source_has_caption(path)};
     struct source *s = &k->sources[k->n++];
+    k->found++;
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
 }
 
@@ -222,6 +224,7 @@ static int entry_bad(struct walk *w, const char *name, const char *what, struct 
     if (!said)
         return err_set(err, ERR_NOMEM, "out of memory for the name '%s'", name);
     err_set(&why, ERR_INPUT, "%.600s: %s", said, what);
+    w->k->found++;
     int rc = bad_add(w->k, said, why.text, err);
     free(said);
     return rc;
@@ -276,6 +279,7 @@ static int folder_hidden(struct walk *w, const char *path, struct err *err)
     errno = number;
     int rc = err_set_errno(&why, number == EACCES || number == EPERM ? ERR_INPUT : ERR_TEMP,
                            "cannot list folder '%.600s'", said);
+    w->k->found++;
     if (rc == ERR_INPUT)
         rc = bad_add(w->k, said, why.text, err);
     else

@@ -205,7 +205,7 @@ static int results_check(const struct curation *k, int64_t known, struct err *er
 {
     struct tell_totals t;
     tell_sum(k, &t);
-    int rc = curation_bad_check(k, t.bad, k->n - t.no_video + k->n_bad + known, t.first_bad, err);
+    int rc = curation_bad_check(k, t.bad, t.used + t.bad + known, t.first_bad, err);
     if (rc < 0 || known || t.sum.clips)
         return rc;
     return err_set(err, ERR_INPUT, "none of %lld sources gave a clip (first: %s: %s)",
@@ -288,12 +288,22 @@ static void known_drop(struct curation *k, const struct record *was, const struc
     k->n = kept;
 }
 
-static void gone_say(const struct record *was, const struct record *now, struct told *told)
+/* Says whether a source of this name is bad: it is there, and may be what it was. */
+static bool is_bad_name(const struct curation *k, const char *name)
+{
+    for (int64_t i = 0; i < k->n_bad; i++)
+        if (strcmp(k->bad[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void gone_say(const struct curation *k, const struct record *was, const struct record *now,
+                     struct told *told)
 {
     for (int64_t i = 0; i < was->n; i++) {
         const struct record_source *old = &was->sources[i];
         bool named = record_has_name(now, old->name);
-        if (old->left_out || record_find(now, old->hash))
+        if (old->left_out || record_find(now, old->hash) || is_bad_name(k, old->name))
             continue;
         told->changed += named;
         told->gone += !named;
@@ -336,7 +346,7 @@ static int grow(struct curation *k, const struct lease *lock, struct set *set, s
         return rc;
     if ((rc = publish_mend(k->out, &set->data, err)) < 0)
         return rc;
-    gone_say(&set->record, now, told);
+    gone_say(k, &set->record, now, told);
     known_drop(k, &set->record, now, told);
     told->outcome = k->n ? OUTCOME_GREW : OUTCOME_SAME;
     if (k->n == 0)
@@ -355,16 +365,17 @@ out:
     return rc;
 }
 
-/* Returns ERR_INPUT with --strict when the dataset was made without one of its sources. */
-static int left_out_check(const struct curation *k, const struct record *r, struct err *err)
+/* Counts the sources without which the dataset was made. ERR_INPUT: --strict refuses them. */
+static int left_out_check(const struct curation *k, const struct record *r, struct told *told,
+                          struct err *err)
 {
     char why[ERR_TEXT_BYTES];
-    for (int64_t i = 0; i < r->n; i++)
-        if (r->sources[i].left_out) {
-            snprintf(why, sizeof why, "%.400s: %s", r->sources[i].name, r->sources[i].left_out);
-            return curation_strict_check(k, why, err);
-        }
-    return 0;
+    const struct record_source *first;
+    told->left_out = record_left_out(r, &first);
+    if (told->left_out == 0)
+        return 0;
+    snprintf(why, sizeof why, "%.400s: %s", first->name, first->left_out);
+    return curation_strict_check(k, why, err);
 }
 
 /* Looks at OUT to decide what must be done. Returns 1 when everything is done already and 0 when
@@ -378,7 +389,7 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
         return there;
     told->outcome = OUTCOME_SAME;
     if (record_equal(&set->record, now) && !update) {
-        if ((rc = left_out_check(k, &set->record, err)) < 0)
+        if ((rc = left_out_check(k, &set->record, told, err)) < 0)
             return rc;
         return publish_is_told(k->out, &set->data, err);
     }
@@ -392,17 +403,16 @@ static int out_look(const struct curation *k, const struct record *now, bool upd
  * work had warnings of their own. */
 static void left_out_say(const struct curation *k, const struct record *r)
 {
-    const char *name = NULL, *why = k->n_bad ? k->bad[0].why : NULL;
-    int64_t n = k->n_bad;
-    for (int64_t i = 0; i < r->n; i++)
-        if (r->sources[i].left_out && n++ == 0)
-            name = r->sources[i].name, why = r->sources[i].left_out;
-    if (n)
-        log_msg(LOG_WARN, "%lld of %lld sources are left out (first: %s%s%s): --update tries them "
-                          "again; the records in '%s/.reel/generations' say why of each that "
-                          "was worked on",
-                (long long)n, (long long)(r->n + k->n_bad), name ? name : "", name ? ": " : "",
-                why, k->out);
+    const struct record_source *first = NULL;
+    int64_t n = k->n_bad + record_left_out(r, &first);
+    if (n == 0)
+        return;
+    bool early = k->n_bad > 0;
+    log_msg(LOG_WARN, "%lld of %lld sources are left out (first: %s%s%s): --update tries them "
+                      "again; the records in '%s/.reel/generations' say why of each that "
+                      "was worked on",
+            (long long)n, (long long)(r->n + k->n_bad), early ? "" : first->name,
+            early ? "" : ": ", early ? k->bad[0].why : first->left_out, k->out);
 }
 
 /* Completes an update that was killed after the dataset had grown, and removes its folder. */

@@ -296,6 +296,15 @@ bool record_has_name(const struct record *r, const char *name)
     return bsearch(name, r->sources, (size_t)r->n, sizeof *r->sources, name_order) != NULL;
 }
 
+int64_t record_left_out(const struct record *r, const struct record_source **first)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->sources[i].left_out && n++ == 0)
+            *first = &r->sources[i];
+    return n;
+}
+
 static int hash_order(const void *hash, const void *source)
 {
     return strcmp(hash, (*(const struct record_source *const *)source)->hash);

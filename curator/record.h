@@ -41,6 +41,8 @@ int record_options_check(const struct record *was, const struct record *now, con
                          struct err *err);
 /* Says whether the record has a source of this name. */
 bool record_has_name(const struct record *r, const char *name);
+/* Returns how many sources were left out, and in *first one of them. */
+int64_t record_left_out(const struct record *r, const struct record_source **first);
 /* Returns the source with this content, or NULL when there is none. */
 const struct record_source *record_find(const struct record *r, const char *hash);
 /* Marks the sources that were worked on and turned out bad. */

@@ -17,9 +17,12 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
         snprintf(t.first_bad, sizeof t.first_bad, "%s", k->bad[0].why);
     for (int64_t i = 0; i < k->n; i++) {
         const struct source_result *r = &k->results[i];
+        t.used += r->ok;
         t.no_video += !r->ok && k->sources[i].maybe;
         if (curation_is_bad(k, i) && t.bad++ == 0)
             snprintf(t.first_bad, sizeof t.first_bad, "%.200s: %s", k->sources[i].name, r->reason);
+        if (!r->ok)
+            continue;
         t.hdr += r->hdr;
         t.noted += *r->note != 0;
         t.cropped += r->cropped >= CROP_SAID;
@@ -44,6 +47,18 @@ static void row_add(const struct source *s, const struct source_result *r, struc
     str_addf(out, "%s%s%s%s\n", *r->reason ? "  " : "", r->reason, *r->note ? "  " : "", r->note);
 }
 
+static void found_add(const struct curation *k, const struct told *told,
+                      const struct tell_totals *t, struct str *out)
+{
+    int64_t skipped = t->no_video;
+    for (int i = 0; i < SKIPPED_ENDINGS; i++)
+        skipped += k->skipped[i].n;
+    str_addf(out, "  %lld files found: %lld used, %lld bad and left out, %lld in the dataset "
+                  "before, %lld of another's content, %lld no videos\n",
+             (long long)k->found, (long long)t->used, (long long)t->bad, (long long)told->known,
+             (long long)k->duplicates, (long long)skipped);
+}
+
 void tell_table(const struct curation *k, const struct told *told, struct str *out)
 {
     char bytes[32];
@@ -52,7 +67,7 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
     str_addf(out, "  %-28s %7s %6s %6s %9s %9s %8s\n", "source", "frames", "shots", "clips",
              "too short", "unused", "PSNR dB");
     for (int64_t i = 0; i < k->n; i++)
-        if (k->results[i].ok || !k->sources[i].maybe)
+        if (k->results[i].ok || curation_is_bad(k, i))
             row_add(&k->sources[i], &k->results[i], out);
     str_addf(out, "  %lld clips of %lldx%dx%d in %lld shards (%s)", (long long)told->clips,
              (long long)k->conf.frames, k->conf.height, k->conf.width, (long long)told->shards,
@@ -62,8 +77,8 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
     if (t.sum.clips)
         str_addf(out, "; mean PSNR %.1f dB%s", t.sum.psnr_sum / (double)t.sum.clips,
                  told->outcome == OUTCOME_GREW ? " of the new ones" : "");
-    str_addf(out, ", %lld frames unused, %lld sources unreadable; %.1f s\n",
-             (long long)t.sum.unused_frames, (long long)t.bad, told->seconds);
+    str_addf(out, ", %lld frames unused; %.1f s\n", (long long)t.sum.unused_frames, told->seconds);
+    found_add(k, told, &t, out);
     if (t.hdr)
         str_addf(out,
                  "  %lld sources are HDR: their values are taken as they are, and are no SDR\n",
@@ -73,8 +88,7 @@ void tell_table(const struct curation *k, const struct told *told, struct str *o
                  (long long)t.no_video);
 }
 
-static void made_put(const struct curation *k, const struct told *told, const struct tell_totals *t,
-                     struct json_out *o)
+static void made_put(const struct told *told, const struct tell_totals *t, struct json_out *o)
 {
     json_put_int(o, "frames", t->sum.frames);
     json_put_int(o, "shots", t->sum.shots);
@@ -87,6 +101,18 @@ static void made_put(const struct curation *k, const struct told *told, const st
     json_put_int(o, "sources_hdr", t->hdr);
     json_put_int(o, "sources_noted", t->noted);
     json_put_int(o, "sources_cropped", t->cropped);
+}
+
+/* Writes how many files were found, and what has become of them. */
+static void found_put(const struct curation *k, const struct told *told,
+                      const struct tell_totals *t, struct json_out *o)
+{
+    json_put_int(o, "found", k->found);
+    json_put_int(o, "sources", t->used + t->bad);
+    json_put_int(o, "sources_used", t->used);
+    json_put_int(o, "sources_unreadable", t->bad);
+    json_put_int(o, "known", told->known);
+    json_put_int(o, "duplicates", k->duplicates);
     json_obj_begin(o, "skipped");
     for (int i = 0; i < SKIPPED_ENDINGS && k->skipped[i].n; i++)
         json_put_int(o, k->skipped[i].ending, k->skipped[i].n);
@@ -98,7 +124,7 @@ static void made_put(const struct curation *k, const struct told *told, const st
 void tell_json(const struct curation *k, const struct told *told, struct str *out)
 {
     struct json_out o;
-    struct tell_totals t = {0};
+    struct tell_totals t = {.used = k->n - told->left_out, .bad = k->n_bad + told->left_out};
     if (told->outcome != OUTCOME_SAME)
         tell_sum(k, &t);
     json_out_init(&o, out, 2);
@@ -107,17 +133,14 @@ void tell_json(const struct curation *k, const struct told *told, struct str *ou
     json_put_text(&o, "out", k->out);
     json_put_bool(&o, "existed", told->outcome == OUTCOME_SAME);
     json_put_bool(&o, "updated", told->outcome == OUTCOME_GREW);
-    json_put_int(&o, "sources", k->n);
-    json_put_int(&o, "sources_unreadable", t.bad);
-    json_put_int(&o, "duplicates", k->duplicates);
+    found_put(k, told, &t, &o);
     json_put_int(&o, "caption_keys_unused", k->unused_keys);
     json_put_int(&o, "captions_missing", k->captions_missing);
-    json_put_int(&o, "known", told->known);
     json_put_int(&o, "gone", told->gone);
     json_put_int(&o, "changed", told->changed);
     json_put_int(&o, "captions_changed", told->captions_changed);
     if (told->outcome != OUTCOME_SAME)
-        made_put(k, told, &t, &o);
+        made_put(told, &t, &o);
     json_obj_end(&o);
     str_addc(out, '\n');
 }
@@ -152,20 +175,23 @@ int tell_events(const struct curation *k, const struct told *t, const char *dir,
 {
     char text[ID_TEXT_BYTES], hash[HASH_TEXT_BYTES];
     struct id id;
+    struct tell_totals totals;
     struct evlog *log = NULL;
     struct evlog_event e;
     int rc = id_random(&id, err);
     struct evlog_ids ids = {id_format(id, text), 0, "curate", NULL};
     if (rc < 0 || (rc = evlog_open(dir, &ids, &log, err)) < 0)
         return rc;
+    tell_sum(k, &totals);
     event_begin(log, &e, curate_started);
-    event_int(&e, curate_started, sources, k->n + k->n_bad);
+    event_int(&e, curate_started, sources, totals.used + totals.bad);
     event_bool(&e, curate_started, update, t->outcome == OUTCOME_GREW);
     evlog_commit(log, &e, false, NULL);
     for (int64_t i = 0; i < k->n_bad; i++)
         bad_event(log, &k->bad[i]);
     for (int64_t i = 0; i < k->n; i++)
-        source_event(log, &k->sources[i], &k->results[i]);
+        if (k->results[i].ok || curation_is_bad(k, i))
+            source_event(log, &k->sources[i], &k->results[i]);
     event_begin(log, &e, curate_ended);
     event_int(&e, curate_ended, clips, t->clips);
     event_int(&e, curate_ended, shards, t->shards);
