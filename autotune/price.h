@@ -79,15 +79,17 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
                    bool fp8, struct price_machine *out);
 
 /* Says where a group of ranks lies: size[0] ranks, each stride[0] after the one before, and
- * size[1] such rows, each stride[1] after the one before. stride[0] <= stride[1]. */
-struct price_group { double size[2], stride[2]; };
+ * size[1] such rows, each stride[1] after the one before. stride[0] <= stride[1]. Groups of the
+ * same shape follow each other up to rank `world`; 0: there is one group. */
+struct price_group { double size[2], stride[2], world; };
 struct price_group price_row(double size, double stride); /* a group of one row */
 /* Returns where a layout's group lies. Shard groups that cut through rows of cp ranks may have
  * ranks that lie further apart than this says. */
 struct price_group price_group(const struct layout *l, const struct model *m,
                                enum traffic_group group);
-/* Says whether a group of this shape has ranks in more than one box of `box` neighbouring ranks. */
-bool price_group_leaves(struct price_group g, double box);
+/* Says whether some group of this shape has ranks in more than one domain of `domain` neighbouring
+ * ranks. */
+bool price_group_leaves(struct price_group g, double domain);
 /* Holds the seconds of each byte that leaves a rank, on the links and on the NICs (a message takes
  * the longer of the two), and the latency of a message. */
 struct price_route { double link_s, nic_s, latency_s; };

@@ -33,7 +33,8 @@
  * an all-to-all, each rank sends (n-k)/(n-1) of B through the NICs. The same holds for leaf
  * switches: if K of a group's ranks are under a leaf of H devices, B (H/K) cross its uplinks, whose
  * bandwidth is that of its NICs divided by the oversubscription, and log2(n/K) hops pass two more
- * switches.
+ * switches. Where the border of a domain goes through groups that a domain has room for, k are the
+ * ranks on the side that has the fewest.
  *
  * On a machine with `rings` (processes that exchange messages one by one), every group is priced
  * like one inside a domain.
@@ -70,12 +71,13 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
 /* ---- messages ---- */
 
 struct price_group price_row(double size, double stride)
-{ return (struct price_group){{size, 1}, {stride, stride}}; }
+{ return (struct price_group){.size = {size, 1}, .stride = {stride, stride}}; }
 
 static struct price_group rows(double n, double stride, double more, double more_stride)
 {
-    return stride <= more_stride ? (struct price_group){{n, more}, {stride, more_stride}}
-                                 : (struct price_group){{more, n}, {more_stride, stride}};
+    if (stride > more_stride)
+        return rows(more, more_stride, n, stride);
+    return (struct price_group){.size = {n, more}, .stride = {stride, more_stride}};
 }
 
 /* Returns the stride of an axis: the distance in ranks between neighbours along it. */
@@ -95,8 +97,8 @@ static struct price_group data_group(const struct layout *l, int64_t step, int64
     return rows((double)in_cp, cp * (double)skip, (double)(n / in_cp), dp * (double)(step / skip));
 }
 
-struct price_group price_group(const struct layout *l, const struct model *m,
-                               enum traffic_group group)
+static struct price_group group_at(const struct layout *l, const struct model *m,
+                                   enum traffic_group group)
 {
     int64_t shard = layout_shard_group(l), data = l->dp * l->cp;
     double cp = stride_of(l, (struct layout_place){.cp = 1});
@@ -120,6 +122,16 @@ struct price_group price_group(const struct layout *l, const struct model *m,
     return price_row(1, 1);
 }
 
+struct price_group price_group(const struct layout *l, const struct model *m,
+                               enum traffic_group group)
+{
+    struct price_group g = group_at(l, m, group);
+    g.world = (double)layout_world(l);
+    return g;
+}
+
+static double size_of(struct price_group g) { return g.size[0] * g.size[1]; }
+
 /* Returns how many ranks of a group are in one box (an NVLink domain, or a leaf) of this many
  * devices. A row that does not fit into the box leaves no room for another, because rows lie
  * further apart than they are long. */
@@ -131,24 +143,64 @@ static double in_box(double devices, struct price_group g)
     return n;
 }
 
-bool price_group_leaves(struct price_group g, double box)
+static double smaller_part(double part, double all)
 {
-    for (int i = 0; i < 2; i++)
-        if (g.size[i] > 1 && g.size[i] * g.stride[i] > box)
-            return true;
-    return false;
+    part = fmin(part, all - part);
+    return part > 0 ? part : all;
 }
+
+/* Returns the fewest ranks on one side of a border, of the groups through which it goes: `below`
+ * ranks lie between the first rank of the first such group and the border. All: it goes through
+ * none. Groups begin at the first ranks, and where rows lie further apart than they are long, also
+ * between two rows. */
+static double beside_border(struct price_group g, double below)
+{
+    double n = g.size[0], all = size_of(g), length = n * g.stride[0],
+           apart = g.size[1] > 1 ? g.stride[1] : length, row = floor(below / apart),
+           rest = fmod(below, apart), begun = floor(rest / length),
+           part = fmod(rest, length) / g.stride[0];
+    double least = fmin(smaller_part(row * n + floor(part), all),
+                        smaller_part(row * n + ceil(part), all));
+    if (begun > 0)
+        least = fmin(least, smaller_part((row + 1) * n, all));
+    if ((begun + 1) * length < apart)
+        least = fmin(least, smaller_part(row * n, all));
+    return least;
+}
+
+/* Returns how many ranks of a group are in one domain. The border of a domain may go through a
+ * group that a domain has room for: on nodes of 8, one group of three neighbours has the ranks 6, 7
+ * and 8. All ranks wait for that group, and what it sends goes through the NICs of its ranks on the
+ * one or the other side, whichever are fewer. Leaves are seen without such groups: few messages
+ * share the uplinks there. */
+static double in_domain(double devices, struct price_group g)
+{
+    double k = in_box(devices, g), least = k, below;
+    double length = g.size[1] > 1 ? g.size[1] * g.stride[1] : g.size[0] * g.stride[0];
+    if (k < size_of(g))
+        return k;
+    for (double border = devices; border < g.world; border += devices) {
+        below = fmod(border, length);
+        if (below == 0) /* from here on it repeats */
+            break;
+        least = fmin(least, beside_border(g, below));
+    }
+    return least;
+}
+
+bool price_group_leaves(struct price_group g, double domain)
+{ return in_domain(domain, g) < size_of(g); }
 
 static double ring_steps(enum traffic_kind kind, double ranks)
 {
     return kind == TRAFFIC_SEND_RECV ? 1 : (kind == TRAFFIC_ALL_REDUCE ? 2 : 1) * (ranks - 1);
 }
 
-/* Returns how often the bytes that leave each rank cross the border of a box of this many
- * devices. */
-static double crossings(double devices, struct price_group g, enum traffic_kind kind)
+/* Returns how often the bytes that leave each rank of a group cross the border of a box of this
+ * many devices, of which k have ranks of the group. */
+static double crossings(double devices, double k, struct price_group g, enum traffic_kind kind)
 {
-    double size = g.size[0] * g.size[1], k = in_box(devices, g);
+    double size = size_of(g);
     if (k >= size)
         return 0;
     return kind == TRAFFIC_ALL_TO_ALL ? (size - k) / (size - 1) * devices : devices / k;
@@ -158,8 +210,8 @@ struct price_route price_route(const struct price_machine *m, struct price_group
                                enum traffic_kind kind)
 {
     const struct node_profile *node = &m->cluster->node;
-    double devices = (double)cluster_domain_devices(m->cluster), size = g.size[0] * g.size[1];
-    double k = in_box(devices, g), domains = size / k;
+    double devices = (double)cluster_domain_devices(m->cluster), size = size_of(g);
+    double k = in_domain(devices, g), domains = size / k;
     double link = 1 / (node->link_bytes_per_s * m->v[CONSTANT_LINK_SHARE]);
     if (size <= 1)
         return (struct price_route){0, 0, 0};
@@ -168,14 +220,15 @@ struct price_route price_route(const struct price_machine *m, struct price_group
     double leaf = (double)cluster_leaf_devices(m->cluster);
     double nic = (double)node->nics * node->nic_bytes_per_s * m->v[CONSTANT_NIC_SHARE] /
                  (double)node->devices; /* a device's share of them */
-    double nic_s = crossings(devices, g, kind) / (devices * nic);
+    double nic_s = crossings(devices, k, g, kind) / (devices * nic);
     double latency_s = node->nic_latency_s * log2(domains) + node->link_latency_s * log2(k);
-    if (leaf > 0 && in_box(leaf, g) < size) {
+    double under = leaf > 0 ? in_box(leaf, g) : size;
+    if (under < size) {
         double up = leaf * nic / m->cluster->spine_oversubscription;
-        nic_s = fmax(nic_s, crossings(leaf, g, kind) / up);
-        latency_s += 2 * m->cluster->switch_latency_s * log2(size / in_box(leaf, g));
+        nic_s = fmax(nic_s, crossings(leaf, under, g, kind) / up);
+        latency_s += 2 * m->cluster->switch_latency_s * log2(size / under);
     }
-    return (struct price_route){k > 1 ? link : 0, nic_s, latency_s};
+    return (struct price_route){in_box(devices, g) > 1 ? link : 0, nic_s, latency_s};
 }
 
 double price_route_seconds(const struct price_route *r, double bytes)

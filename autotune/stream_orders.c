@@ -22,19 +22,28 @@ void stream_groups_find(struct stream *s, const struct layout *l)
 
 /* Holds the facts of an order that decide the time: how many neighbours along each axis are in one
  * domain and under one leaf, and (beyond one domain) whether dp follows cp: then their ranks form
- * one row. */
-struct order_sight { int64_t near[2][4]; bool one_row; };
+ * one row. Where the border of a domain may go through ranks along an axis, its stride counts; 0:
+ * it does not. */
+struct order_sight { int64_t near[2][4], strides[4]; bool one_row; };
+
+/* Says whether the border of a domain may go through a group, of a number of ranks that divides
+ * `size`, for which a domain has room. */
+static bool may_cut(int64_t size, int64_t stride, int64_t domain)
+{ return size > 1 && stride < domain && domain % (size * stride) != 0; }
 
 static struct order_sight sight_of(const struct layout *l, const struct cluster *c)
 {
     const struct layout_place one[4] = {{.tp = 1}, {.cp = 1}, {.dp = 1}, {.pp = 1}};
     const int64_t sizes[4] = {l->tp, l->cp, l->dp, l->pp};
     const int64_t boxes[2] = {cluster_domain_devices(c), cluster_leaf_devices(c)};
-    struct order_sight sight = {{{0}}, false};
-    for (int i = 0; i < 4; i++)
+    struct order_sight sight = {0};
+    for (int i = 0; i < 4; i++) {
+        int64_t stride = layout_rank(l, one[i]);
+        if (layout_world(l) > boxes[0] && may_cut(sizes[i], stride, boxes[0]))
+            sight.strides[i] = stride;
         for (int k = 0; k < 2; k++)
-            sight.near[k][i] =
-                num_min_i64(sizes[i], num_max_i64(1, boxes[k] / layout_rank(l, one[i])));
+            sight.near[k][i] = num_min_i64(sizes[i], num_max_i64(1, boxes[k] / stride));
+    }
     sight.one_row = layout_world(l) <= boxes[0] ||
                     layout_rank(l, one[2]) == layout_rank(l, one[1]) * l->cp;
     return sight;
@@ -42,7 +51,8 @@ static struct order_sight sight_of(const struct layout *l, const struct cluster 
 
 static bool sight_equal(const struct order_sight *a, const struct order_sight *b)
 {
-    return memcmp(a->near, b->near, sizeof a->near) == 0 && a->one_row == b->one_row;
+    return memcmp(a->near, b->near, sizeof a->near) == 0 &&
+           memcmp(a->strides, b->strides, sizeof a->strides) == 0 && a->one_row == b->one_row;
 }
 
 void stream_orders_count(struct stream *s, const struct layout *grid, int orders[LAYOUT_ORDERS])
