@@ -40,16 +40,16 @@ static int cluster_open(struct planner *p, struct err *err)
 static int device_check(const struct planner *p, struct err *err)
 {
     const struct device *d = &p->cluster.device;
-    if (p->ask.dtype == DTYPE_FP8 && !(d->peak_flops[DTYPE_FP8] > 0))
+    if (p->ask.dtype == DTYPE_FP8 && !(d->peak_flops[DTYPE_FP8] >= 1))
         return err_set(err, ERR_INPUT,
                        "the device %s has no fp8: give --dtype bf16, or a cluster whose device has "
                        "it", d->name);
-    if (d->peak_flops[act_of(p)] > 0 && d->memory_bytes_per_s > 0)
+    if (d->peak_flops[act_of(p)] >= 1 && d->memory_bytes_per_s >= 1)
         return 0;
     return err_set(err, ERR_INPUT,
                    "the device %s has no %s: nothing can be predicted for %s: give another --dtype "
                    "or a cluster whose device has it",
-                   d->name, d->memory_bytes_per_s > 0 ? "peak" : "memory bandwidth",
+                   d->name, d->memory_bytes_per_s >= 1 ? "peak" : "memory bandwidth",
                    dtype_names[act_of(p)]);
 }
 

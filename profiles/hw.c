@@ -287,10 +287,10 @@ static int cluster_rules(const struct cluster *c, const char *where, struct err 
                        "%s: cluster %s has domains of %lld nodes and leaves of %lld: give a "
                        "leaf_nodes that domain_nodes divides",
                        where, c->name, (long long)c->domain_nodes, (long long)c->leaf_nodes);
-    if (c->nodes != 1 && (c->node.nics == 0 || c->node.nic_bytes_per_s <= 0))
+    if (c->nodes != 1 && (c->node.nics == 0 || c->node.nic_bytes_per_s < 1))
         return err_set(err, ERR_INPUT,
                        "%s: cluster %s has several nodes but no network: give node.nics and "
-                       "node.nic_bytes_per_s above 0",
+                       "node.nic_bytes_per_s of 1 or more",
                        where, c->name);
     return 0;
 }

@@ -207,9 +207,10 @@ static void round_trip(void **state)
 #define CURVE(points)                                                                              \
     "{\"kind\": \"gemm_flops\", \"source\": \"s\", \"points\": " points "}"
 #define CURVED(curves) GPU("{}", ", \"attn_bwd_efficiency\": 0.5, \"curves\": " curves)
-#define NODE(nics)                                                                                 \
+#define NODE_OF(nics, speed)                                                                       \
     "{\"devices\": 1, \"link_bytes_per_s\": 1e9, \"link_latency_s\": 0, \"nics\": " nics           \
-    ", \"nic_bytes_per_s\": 1e9, \"nic_latency_s\": 0, \"cores\": 2, \"memory_bytes\": 1000}"
+    ", \"nic_bytes_per_s\": " speed ", \"nic_latency_s\": 0, \"cores\": 2, \"memory_bytes\": 1000}"
+#define NODE(nics) NODE_OF(nics, "1e9")
 #define CLUSTER(device, nodes, node, rest)                                                         \
     "{\"schema\": \"reel.cluster/1\", \"name\": \"x\", \"device\": " device ", \"nodes\": " nodes  \
     ", \"node\": " node rest "}"
@@ -230,6 +231,7 @@ static void refused(void **state)
          "site.json: device: there is no device 'h100'"},
         {true, CLUSTER("7", "1", NODE("1"), ""), "device is 7: give an object"},
         {true, CLUSTER("\"b200\"", "2", NODE("0"), ""), "several nodes but no network"},
+        {true, CLUSTER("\"b200\"", "2", NODE_OF("1", "1e-300"), ""), "nic_bytes_per_s of 1 or more"},
         {true, CLUSTER("\"b200\"", "5", NODE("1"), ", \"max_nodes\": 4"),
          "has 5 nodes, its description holds for 1 to 4"},
         {true, CLUSTER("\"b200\"", "1", NODE("-1"), ""), "node.nics is -1"},
