@@ -1,48 +1,10 @@
 /* This file adds up the seconds of a step from those of the parts and messages that price_part.c
  * gives. price.h lists the terms.
  *
- * The pipeline. There are pp stages and m micro-batches, and the layers of a stage are cut into v
- * chunks. Stage s takes f_s seconds for the forward of a micro-batch and b_s for its backward, each
- * with the messages that it sends: the receiver waits for the sender, and does not pay for the
- * message again. No schedule that keeps the order of schedule.h can end before any of these times:
- *
- *     for each s:  sum over i < s of (f_i + b_i)/v + m (f_s + b_s)
- *     v = 1:       sum of all (f_i + b_i) + (m - 1) b_s + max(0, m - pp + s) f_s
- *     any v:       sum of all (f_i + b_i) + (m - 1) max(f_0, b_0)/v
- *
- * The first holds because a stage has m forwards and m backwards to do, and must wait at both ends.
- * Before its first forward, each stage before it does the forward of a chunk, and after its last
- * backward, each of them does the backward of a chunk.
- *
- * The second holds because the first backward of stage s comes late: the micro-batch must first
- * have gone forward through all stages, and back through the stages after s. Until then stage s can
- * do no more than pp - s of its forwards. All others, and m - 1 backwards, are still to come.
- *
- * The third holds because micro-batches enter the first chunk, and leave it, one after the other.
- * Between the two each goes through all stages, however short their chunks are.
- *
- * price_step() takes the largest of them for the time of the pipeline. The terms for compute and
- * messages are those of the stage that has the most work. The bubble is the rest of the pipeline's
- * time. Work that is done once a step, like the update, is priced on the stage where it takes
- * longest.
- *
- * Where pp does not divide m, the last group of the interleaved schedule has only r micro-batches,
- * and its backwards wait in every chunk. price_bound() takes that into account by a fourth bound:
- *
- *     for each s:  sum over i < s of f_i/v + m f_s + (m - r + (r - 1 - 2 (pp - 1 - s))/v) b_s
- *                  + sum over i > s of f_i/v + sum of all b_i
- *
- * It follows the last micro-batch. When this begins its last forward on stage s, that stage has
- * done all its other forwards, and as many backwards as the bound counts: those of all full groups
- * and r - 1 more, less the 2 (pp - 1 - s) by which its warm-up is longer than that of the last
- * stage. From there the micro-batch goes forward through the stages after s, and back through all
- * chunks. Only the stages whose sum falls with v are considered, so that a sum with v holds for
- * fewer virtual stages too.
- *
- * price_replay() plays the schedule itself, event by event, and is never less than price_bound().
- * There are two events for each chunk and micro-batch. Where there are very many, it plays fewer
- * micro-batches (by a multiple of pp) and adds the difference between the bound for all of them and
- * the bound for those that were played.
+ * The pipeline (price_pipe.c) takes as long as the largest of its bounds, or as a replay of its
+ * schedule. The terms for compute and messages are those of the stage that has the most work. The
+ * bubble is the rest of the pipeline's time. Work that is done once a step, like the update, is
+ * priced on the stage where it takes longest.
  *
  * Sharded state. Weights that are gathered for a unit can travel while another unit computes. The
  * constant gather_hidden says how much of that compute they can hide under. The same holds for
@@ -70,16 +32,13 @@
  * The update shares the cores in the same way, with a loss of its own, update_loss. Ranks that have
  * a device each have no contention.
  */
-#include "autotune/price.h"
+#include "autotune/price_pipe.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/num.h"
-#include "profiles/schedule.h"
-
-enum { REPLAY_EVENTS = 1 << 16 };
 
 #define PRICE_NAME(id, name, what) name,
 const char *const price_term_names[PRICE_TERMS] = {PRICE_TERM_LIST(PRICE_NAME)};
@@ -88,26 +47,6 @@ const char *const price_term_names[PRICE_TERMS] = {PRICE_TERM_LIST(PRICE_NAME)};
 static double seconds_of(const struct price_part *p) { return p->seconds; }
 
 /* ---- a stage ---- */
-
-/* Holds the seconds for which gathers and reductions in every micro-batch are exposed, and those
- * for which compute hides them. */
-struct unit_price {
-    double gather[2], gather_hidden, reduce, reduce_hidden; /* gathers forward and backward */
-    /* parts of under[] and alone[] in struct price_step */
-    double gather_under, gather_alone, reduce_under, reduce_alone;
-    double under_backward; /* seconds that backwards hide */
-};
-
-struct stage_price {
-    struct work_stage s;
-    double forward, backward;      /* seconds of a micro-batch, with its messages */
-    double again;                  /* seconds of `backward` for recomputed forwards */
-    double pieces; /* seconds of `backward` that clear gradients and add them to shards */
-    double computes;               /* forward and backward without messages */
-    double packed, update;         /* seconds of partial sums and of the update, once a step */
-    double forward_compute, backward_compute;
-    struct unit_price units;       /* sums over the stage's units, for a micro-batch */
-};
 
 void price_state(const struct price *p, const struct layout *l, struct price_state *out)
 {
@@ -254,8 +193,6 @@ static void stage_price(const struct price *p, const struct layout *l,
 
 /* ---- the pipeline ---- */
 
-struct stage_class { int64_t from, to; struct stage_price price; };
-
 static int classes_of(const struct price *p, const struct layout *l, const struct price_state *st,
                       double again, struct stage_class out[PRICE_STAGES])
 {
@@ -267,64 +204,6 @@ static int classes_of(const struct price *p, const struct layout *l, const struc
         stage_price(p, l, st, i, again, &out[n++].price);
     }
     return n;
-}
-
-/* Returns the greatest of the bounds that stand at the top of this file. */
-static double pipeline_bound(double m, const struct layout *l, const struct stage_class *c, int n)
-{
-    double v = (double)l->vpp, pp = (double)l->pp, all = 0, before = 0, most = 0;
-    for (int i = 0; i < n; i++)
-        all += (double)(c[i].to - c[i].from) * (c[i].price.forward + c[i].price.backward);
-    most = all + (m - 1) * fmax(c[0].price.forward, c[0].price.backward) / v;
-    for (int i = 0; i < n; i++) {
-        double f = c[i].price.forward, b = c[i].price.backward, last = (double)(c[i].to - 1);
-        double alike = last - (double)c[i].from;
-        most = fmax(most, (before + alike * (f + b)) / v + m * (f + b));
-        if (l->vpp == 1)
-            most = fmax(most, all + (m - 1) * b + fmax(0, m - pp + last) * f);
-        before += (alike + 1) * (f + b);
-    }
-    return most;
-}
-
-/* Returns the greatest of the fourth kind of bounds, for vpp 2 or more. */
-static double last_batch_bound(double m, const struct layout *l, const struct stage_class *c, int n)
-{
-    double v = (double)l->vpp, pp = (double)l->pp, r = m - pp * (ceil(m / pp) - 1), all_f = 0,
-           all_b = 0, most = 0;
-    for (int i = 0; i < n; i++) {
-        all_f += (double)(c[i].to - c[i].from) * c[i].price.forward;
-        all_b += (double)(c[i].to - c[i].from) * c[i].price.backward;
-    }
-    for (int i = 0; i < n; i++) {
-        double f = c[i].price.forward, b = c[i].price.backward,
-               in_chunk = all_f - f + (r - 1 - 2 * (pp - (double)c[i].to)) * b;
-        if (in_chunk > 0)
-            most = fmax(most, in_chunk / v + m * f + (m - r) * b + all_b);
-    }
-    return most;
-}
-
-/* Returns how many of m micro-batches are replayed: all, or m less the multiple of pp that makes
- * the replay short enough. */
-static int64_t replayed_batches(const struct layout *l, int64_t m)
-{
-    int64_t most = num_max_i64(REPLAY_EVENTS / (2 * l->pp * l->vpp), 4 * l->pp);
-    return m <= most ? m : m - num_ceil_div(m - most, l->pp) * l->pp;
-}
-
-/* Returns a bound that no replay is below. A replay of fewer micro-batches is bounded, and then
- * extended like the replay itself. */
-static double replay_bound(double m, const struct layout *l, const struct stage_class *c, int n)
-{
-    double all = pipeline_bound(m, l, c, n);
-    if (l->vpp == 1)
-        return all;
-    double some = (double)replayed_batches(l, (int64_t)m);
-    if (some == m)
-        return fmax(all, last_batch_bound(m, l, c, n));
-    double played = pipeline_bound(some, l, c, n);
-    return fmax(played, last_batch_bound(some, l, c, n)) + all - played;
 }
 
 /* ---- the step ---- */
@@ -586,7 +465,7 @@ void price_step(const struct price *p, const struct layout *l, struct price_step
     struct stage_class c[PRICE_STAGES];
     price_state(p, l, &st);
     int n = classes_of(p, l, &st, 0, c);
-    step_of(p, l, &st, c, n, pipeline_bound(p->work->micro_batches, l, c, n), out);
+    step_of(p, l, &st, c, n, price_pipe_bound(p->work->micro_batches, l, c, n), out);
 }
 
 void price_bound(const struct price *p, const struct layout *l, const struct price_state *st,
@@ -594,7 +473,7 @@ void price_bound(const struct price *p, const struct layout *l, const struct pri
 {
     struct stage_class c[PRICE_STAGES];
     int n = classes_of(p, l, st, 0, c);
-    step_of(p, l, st, c, n, replay_bound(p->work->micro_batches, l, c, n), out);
+    step_of(p, l, st, c, n, price_pipe_replay_bound(p->work->micro_batches, l, c, n), out);
 }
 
 /* Sets the seconds of a stage for a micro-batch, without those of its state, and no more of it. */
@@ -630,32 +509,14 @@ double price_least(const struct price *p, const struct layout *l, const struct p
     int n = st ? classes_of(p, &bare, st, again, c) : bare_classes(p, &bare, again, c);
     bare.vpp = vpp;
     /* one number of virtual stages, or as many micro-batches as are replayed with any of them */
-    bool closer = l->vpp == vpp || replayed_batches(&bare, (int64_t)m) == (int64_t)m;
-    double sum = l->pp > 1 ? (closer ? replay_bound : pipeline_bound)(m, &bare, c, n)
+    bool closer = l->vpp == vpp || price_pipe_batches(&bare, (int64_t)m) == (int64_t)m;
+    double sum = l->pp > 1 ? (closer ? price_pipe_replay_bound : price_pipe_bound)(m, &bare, c, n)
                            : m * (c[0].price.forward + c[0].price.backward);
     if (st) {
         struct once once = longest_once(p, &bare, st, c, n);
         sum += once_sum(&once);
     }
     return sum + spread_seconds(p, sum) + p->machine->v[CONSTANT_STEP_S];
-}
-
-/* Replays the schedule. Returns its seconds, or -1: out of memory. `cost` has room for two numbers
- * a chunk: seconds forward and backward. */
-static double pipeline_replay(const struct layout *l, int64_t m, const struct stage_class *c,
-                              int n, double *cost)
-{
-    int64_t chunks = l->pp * l->vpp, some = replayed_batches(l, m);
-    for (int i = 0; i < n; i++)
-        for (int64_t s = c[i].from; s < c[i].to; s++)
-            for (int64_t v = 0; v < l->vpp; v++) {
-                cost[v * l->pp + s] = c[i].price.forward / (double)l->vpp;
-                cost[chunks + v * l->pp + s] = c[i].price.backward / (double)l->vpp;
-            }
-    double s = schedule_replay(l->pp, l->vpp, some, cost, cost + chunks, 0);
-    if (s < 0 || some == m)
-        return s;
-    return s + pipeline_bound((double)m, l, c, n) - pipeline_bound((double)some, l, c, n);
 }
 
 void price_bill(const struct price_machine *m, const struct model *model, const struct layout *l,
@@ -689,7 +550,7 @@ int price_replay(const struct price *p, const struct layout *l, struct price_ste
                        (long long)chunks);
     price_state(p, l, &st);
     int n = classes_of(p, l, &st, 0, c);
-    double s = pipeline_replay(l, (int64_t)p->work->micro_batches, c, n, cost);
+    double s = price_pipe_replay(l, (int64_t)p->work->micro_batches, c, n, cost);
     free(cost);
     if (s < 0)
         return err_set(err, ERR_NOMEM, "out of memory for the replay of a pipeline");

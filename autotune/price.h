@@ -5,7 +5,7 @@
  * fast. A grid and micro-batch size are priced once, part by part. A layout's step is then a sum
  * over parts: the busiest stage's compute and messages, the bubble around it, what sharding the
  * state adds, the slowest stage's update. Seconds hidden under other work are given separately and
- * are not in the sum. The formulas are at the tops of price_part.c and price.c.
+ * are not in the sum. The formulas are at the tops of price_part.c, price_pipe.c and price.c.
  *
  *     struct price_machine machine;
  *     price_machine(&cluster, v, dtype, fp8, &machine);    // v: from constants_resolve()
