@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -79,9 +78,11 @@ static const struct opt opts[] = {
     {"stop-ok", 0, OPT_BOOL, NULL,
      "exit status 0, not 75, when saved before the last step: for callers that read the run's "
      "events"},
-    {"quiet", 'q', OPT_BOOL, NULL,
-     "say nothing of plan and steps (default: a line a step, or one a second where steps are "
-     "shorter, and not on a terminal every tenth)"},
+    {"log-interval", 0, OPT_INT, "N",
+     "print a line each N steps, and for the first and the last: the step's loss; tokens/s and "
+     "MFU of the steps since the line before, without saves and validations between them; 0: none "
+     "(default: 1, a line a step; 0 with --trial and --stop-ok)", .min = 0, .max = 1e12},
+    {"quiet", 'q', OPT_BOOL, NULL, "say nothing of plan and steps"},
     {"model", 0, OPT_TEXT, "MODEL|FILE", "instead of --run: model"},
     {"layout", 0, OPT_TEXT, "TEXT",
      "instead of --plan: 'dp=2,zero=1,mbs=1,recompute=none', keys in any order"},
@@ -524,11 +525,13 @@ static int folder_open(const struct opt_values *v, int rank, const char *dir, st
     return rc < 0 || opt_bool(v, "resume") ? rc : file_mkdirs(dir, err);
 }
 
-static enum train_lines lines_of(const struct opt_values *v)
+/* Returns for which steps a line is printed. Who reads events, or the object of a trial, needs no
+ * lines. */
+static int64_t log_interval_of(const struct opt_values *v)
 {
-    if (opt_bool(v, "quiet") || opt_bool(v, "stop-ok") || opt_bool(v, "trial"))
-        return TRAIN_LINES_NONE;
-    return isatty(STDERR_FILENO) ? TRAIN_LINES_SECOND : TRAIN_LINES_TEN;
+    if (opt_given(v, "log-interval"))
+        return opt_int(v, "log-interval");
+    return !opt_bool(v, "stop-ok") && !opt_bool(v, "trial");
 }
 
 /* Measures the FMA rate of the slowest rank while all ranks compute on the CPU, and puts it as the
@@ -627,7 +630,7 @@ static struct train_conf conf_of(const struct opt_values *v, const struct run *r
             opt_given(v, "host-memory-limit") ? opt_int(v, "host-memory-limit") : 0,
         .world = world,
         .stop = &notice->signo, .stop_heard = &notice->heard, .phase = &notice->phase,
-        .lines = lines_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
+        .log_interval = log_interval_of(v), .say = opt_bool(v, "quiet") ? NULL : say,
         .graphs = opt_enum(v, "graphs") == GRAPHS_AUTO,
         .profile = opt_bool(v, "profile"), .trace = opt_text(v, "trace"),
         .times_s = opt_bool(v, "trial") ? trial_times_s : NULL,

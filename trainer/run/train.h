@@ -32,13 +32,6 @@
 #include "trainer/ops/compute.h"
 #include "trainer/watch/activity.h"
 
-/* Says for which steps a line is printed. There is always one for the attempt's first and last
- * step, except with NONE. */
-enum train_lines {
-    TRAIN_LINES_NONE,
-    TRAIN_LINES_SECOND, /* at most one line a second, for a terminal */
-    TRAIN_LINES_TEN,    /* also every tenth step, for a file */
-};
 struct train_conf {
     const struct run *run;
     const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */
@@ -76,7 +69,9 @@ struct train_conf {
     /* Receives what this process does: "start" "load" "step" "validate" "validate average" "save".
      * May be NULL. */
     const char *volatile *phase;
-    enum train_lines lines; /* for which steps a line is printed */
+    /* A line is printed for each step whose number is a multiple of this, and for the attempt's
+     * first and last; 0: for none. */
+    int64_t log_interval;
     /* Is called on rank 0 with lines about the memory plan, steps and checkpoints. May be NULL. */
     void (*say)(void *ctx, const char *line);
     void *say_ctx;

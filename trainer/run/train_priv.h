@@ -69,7 +69,7 @@ struct train {
     bool save_owed;              /* the disk had no room for the last save that was due */
     struct ckpt_room room;       /* as found before the last save */
     bool owed;                   /* a due validation was given up, or not begun */
-    struct { double at_s, tokens, flops, seconds; } line; /* when it was last printed; sums since */
+    struct { double tokens, flops, seconds; } line; /* sums since the last line was printed */
     double *times;               /* step_s of this attempt, up to TRAIN_TIMES_MAX */
     int64_t n_times;
     struct train_phases phases; /* sums */

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/num.h"
 
 static void times_report(const struct train *t, struct train_report *out)
@@ -109,10 +108,8 @@ int train_report_make(struct train *t, const struct record_step *last, struct tr
 
 /* ---- lines ---- */
 
-enum { LINE_STEPS = 10 };
-
-/* Prints "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %", with rates since the last
- * line. */
+/* Prints "step 120 of 400: loss 0.4312, 1.9e+04 tokens/s, MFU 51.2 %". The loss is the step's own.
+ * The rates are those of the steps since the last line, without what was done between steps. */
 static void step_line_say(struct train *t, const struct record_step *s)
 {
     char line[192], mfu[32] = "";
@@ -124,14 +121,12 @@ static void step_line_say(struct train *t, const struct record_step *s)
              t->line.tokens / seconds, mfu, s->skipped ? ", skipped" : "");
     train_say(t, line);
     t->line.tokens = t->line.flops = t->line.seconds = 0;
-    t->line.at_s = clock_mono_s();
 }
 
 void train_step_line(struct train *t, const struct record_step *s, bool edge)
 {
+    int64_t interval = t->conf->log_interval;
     t->line.tokens += s->tokens, t->line.flops += s->model_flops, t->line.seconds += s->step_s;
-    bool due = clock_mono_s() - t->line.at_s >= 1 ||
-               (t->conf->lines == TRAIN_LINES_TEN && (s->step + 1) % LINE_STEPS == 0);
-    if (t->conf->lines != TRAIN_LINES_NONE && (due || edge))
+    if (interval > 0 && (edge || (s->step + 1) % interval == 0))
         step_line_say(t, s);
 }
