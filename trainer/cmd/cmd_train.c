@@ -512,7 +512,7 @@ static int resume_check(const struct opt_values *v, const char *dir, struct err 
                        dir);
     return err_set(err, ERR_INPUT,
                    "--resume: '%s' holds no checkpoint (ckpt/step-…) to go on from: give the "
-                   "folder of a run that has saved one, or begin anew with --no-resume",
+                   "folder of a run that has saved one, or " TRAIN_ANEW,
                    dir);
 }
 

@@ -32,6 +32,10 @@
 #include "trainer/ops/compute.h"
 #include "trainer/watch/activity.h"
 
+/* Ends a sentence about a run without a usable checkpoint, for those who run it by hand and for
+ * those who launched it. */
+#define TRAIN_ANEW "begin at step 0 (reel-train: --no-resume, reel launch: another --name)"
+
 struct train_conf {
     const struct run *run;
     const struct plan *plans; /* [run->n_stages] of each stage; all for the world's ranks */

@@ -33,13 +33,13 @@ static int anew_check(const struct train *t, struct err *err)
     if (saved > 0)
         return err_set(err, ERR_INPUT,
                        "none of the checkpoints in '%s/ckpt' can be used, and %lld steps were "
-                       "saved: restore one (damaged ones are there as step-*.damaged), or begin at "
-                       "step 0 with --no-resume",
+                       "saved: restore one (damaged ones are there as step-*.damaged), or "
+                       TRAIN_ANEW,
                        dir, (long long)saved);
     if (t->conf->resume)
         return err_set(err, ERR_INPUT,
-                       "none of the checkpoints in '%s/ckpt' can be used: restore one, or begin at "
-                       "step 0 with --no-resume",
+                       "none of the checkpoints in '%s/ckpt' can be used: restore one, or "
+                       TRAIN_ANEW,
                        dir);
     return 0;
 }
