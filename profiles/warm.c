@@ -12,8 +12,10 @@
  */
 #include "profiles/warm.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "profiles/field.h"
@@ -131,11 +133,37 @@ void warm_write(const struct warm *w, struct json_out *o, bool for_hash)
     json_obj_end(o);
 }
 
+/* Refuses a folder that is no checkpoint, and names the newest checkpoint of a run's folder. That
+ * is not taken by itself: the run would begin elsewhere once its source has trained on. */
+static int folder_refuse(const char *from, struct err *err)
+{
+    char pattern[LIMIT_PATH_BYTES];
+    glob_t found = {0};
+    int rc;
+    snprintf(pattern, sizeof pattern, "%.4000s/ckpt/step-[0-9]*[0-9]", from);
+    if (glob(pattern, 0, NULL, &found) == 0)
+        rc = err_set(err, ERR_INPUT,
+                     "'%s' is the folder of a run, which may train on: give one of its "
+                     "checkpoints, the newest is '%s'",
+                     from, found.gl_pathv[found.gl_pathc - 1]);
+    else
+        rc = err_set(err, ERR_INPUT,
+                     "'%s' is a folder without a checkpoint: give a safetensors file, or a folder "
+                     "<run>/ckpt/step-… that holds manifest.json",
+                     from);
+    globfree(&found);
+    return rc;
+}
+
 int warm_hash(const char *from, struct hash128 *out, struct err *err)
 {
     char path[LIMIT_PATH_BYTES];
+    struct stat st;
     snprintf(path, sizeof path, "%s/manifest.json", from);
-    return hash_file(file_exists(path) ? path : from, out, err);
+    if (file_exists(path))
+        return hash_file(path, out, err);
+    return stat(from, &st) == 0 && S_ISDIR(st.st_mode) ? folder_refuse(from, err)
+                                                       : hash_file(from, out, err);
 }
 
 int warm_bind(struct warm *w, struct err *err)

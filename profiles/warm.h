@@ -29,7 +29,8 @@ int warm_read(const struct json_doc *doc, const cJSON *root, struct arena *arena
 /* Writes the member "init", or nothing if there is no source. */
 void warm_write(const struct warm *w, struct json_out *o, bool for_hash);
 /* Computes the hash of the source as it is now. Returns ERR_NOT_FOUND if there is none, ERR_IO if
- * it cannot be read. */
+ * it cannot be read, ERR_INPUT if it is a folder without a checkpoint; of a run's folder the error
+ * names the newest. */
 int warm_hash(const char *from, struct hash128 *out, struct err *err);
 int warm_bind(struct warm *w, struct err *err);
 static inline bool warm_hash_known(const struct warm *w) { return w->hash.hi || w->hash.lo; }
