@@ -241,7 +241,8 @@ static void what_is_not_used(void **state)
     r.run.warm.from = file_of(&r, (struct make){"", -1, 0, false, 6});
     must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
               "holds 6 that the model has no place for, and would not be itself without: "
-              "'net.0.bias', 'net.1.bias', 'net.2.bias', 'net.3.bias' and 2 more");
+              "'net.0.bias', 'net.1.bias', 'net.2.bias', 'net.3.bias', 'net.4.bias', 'net.5.bias': "
+              "give their names");
     assert_int_equal(count.tensors, 0);
     r.run.warm.partial = true;
     must(warm_start(&r.o, tell, NULL, &count, &err), &err);
@@ -249,6 +250,9 @@ static void what_is_not_used(void **state)
                 count.unused == 6);
     assert_non_null(strstr(told.p, "6 tensors of the source are not used: 'net.0.bias'"));
     r.run.warm.partial = false;
+    file_of(&r, (struct make){"", -1, 0, false, 60});
+    must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,
+              "'net.21.bias' and 38 more ('reel-train ckpt fits RUN.json' lists them all): give");
     /* of two for one name neither is left out in silence */
     map_set(&r, "net.4.bias", "pos_w.weight");
     must_fail(warm_start(&r.o, tell, NULL, &count, &err), ERR_INPUT, &err,

@@ -11,7 +11,7 @@
 #include "base/safetensors.h"
 #include "trainer/ckpt/ckpt.h"
 
-enum { AT_ONCE = 512, SHAPE_BYTES = 96, NAMES_TOLD = 4 };
+enum { AT_ONCE = 512, SHAPE_BYTES = 96 };
 
 /* Describes a tensor of the source, under the model's name for it. */
 struct entry {
@@ -169,22 +169,26 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
 
 /* ---- tensors that only one side has ---- */
 
-/* Collects names as text: "'a', 'b' and 7 more". */
-struct names { char text[480]; int64_t n; };
+/* Collects as many names as there is room for: "'a', 'b' and 7 more (…)". */
+enum { NAMES_BYTES = 320 };
+struct names { char text[NAMES_BYTES + 80]; int64_t n, told; };
 
 static void names_add(struct names *l, const char *name)
 {
     size_t len = strlen(l->text);
-    if (l->n++ < NAMES_TOLD)
-        snprintf(l->text + len, sizeof l->text - len, "%s'%.100s'", len ? ", " : "", name);
+    bool told = l->told == l->n++ && len + strlen(name) + 4 < NAMES_BYTES;
+    if (told)
+        snprintf(l->text + len, sizeof l->text - len, "%s'%s'", len ? ", " : "", name);
+    l->told += told;
 }
 
 static void names_end(struct names *l)
 {
     size_t len = strlen(l->text);
-    if (l->n > NAMES_TOLD)
-        snprintf(l->text + len, sizeof l->text - len, " and %lld more",
-                 (long long)(l->n - NAMES_TOLD));
+    if (l->told < l->n)
+        snprintf(l->text + len, sizeof l->text - len,
+                 "%s%lld more ('reel-train ckpt fits RUN.json' lists them all)",
+                 l->told ? " and " : "", (long long)(l->n - l->told));
 }
 
 static bool is_used(const struct source *s, int64_t entry)
@@ -195,74 +199,86 @@ static bool is_used(const struct source *s, int64_t entry)
     return used;
 }
 
-/* Lists the tensors of the source whose name no parameter has, and the parameters that the source
+/* Holds the tensors of the source whose name no parameter has, and the parameters that the source
  * lacks. */
-static void lists_make(struct source *s, struct names *unused, struct names *missing,
-                       bool *adapters_only)
+struct lists { struct names unused, missing; bool adapters_only; };
+
+static void lists_make(struct source *s, struct lists *l)
 {
     const struct param_list *params = s->params;
-    *adapters_only = true;
+    *l = (struct lists){.adapters_only = true};
     for (int64_t k = 0; k < s->n; k++)
         if (!is_used(s, k))
-            names_add(unused, s->entries[k].own);
+            names_add(&l->unused, s->entries[k].own);
     for (int64_t i = 0; i < params->n; i++)
         if (s->of[i] < 0) {
-            names_add(missing, params->items[i].name);
-            *adapters_only = *adapters_only && params->items[i].lora != PARAM_LORA_NONE;
+            names_add(&l->missing, params->items[i].name);
+            l->adapters_only = l->adapters_only && params->items[i].lora != PARAM_LORA_NONE;
         }
-    names_end(unused);
-    names_end(missing);
-    s->count = (struct warm_count){params->n, params->n - missing->n, missing->n, unused->n};
+    names_end(&l->unused);
+    names_end(&l->missing);
+    s->count =
+        (struct warm_count){params->n, params->n - l->missing.n, l->missing.n, l->unused.n};
 }
 
-static void lists_say(const struct source *s, const struct names *unused,
-                      const struct names *missing, warm_say_fn *say, void *ctx)
+/* Says every name, each in a line of its own. */
+static void all_say(const struct source *s, warm_say_fn *say, void *ctx)
+{
+    char line[LIMIT_NAME_BYTES + 32];
+    for (int64_t k = 0; k < s->n; k++) {
+        snprintf(line, sizeof line, "not used: %s", s->entries[k].own);
+        if (!is_used(s, k))
+            say(ctx, line);
+    }
+    for (int64_t i = 0; i < s->params->n; i++) {
+        snprintf(line, sizeof line, "missing: %s", s->params->items[i].name);
+        if (s->of[i] < 0)
+            say(ctx, line);
+    }
+}
+
+static void lists_say(const struct source *s, const struct lists *l, warm_say_fn *say, void *ctx)
 {
     char line[LIMIT_PATH_BYTES];
     snprintf(line, sizeof line, "init: %lld of %lld tensors from %.2000s",
              (long long)s->count.taken, (long long)s->count.tensors, s->w->from);
     say(ctx, line);
     snprintf(line, sizeof line, "init: %lld tensors of the source are not used: %s",
-             (long long)unused->n, unused->text);
-    if (unused->n)
+             (long long)l->unused.n, l->unused.text);
+    if (l->unused.n)
         say(ctx, line);
     snprintf(line, sizeof line,
              "init: %lld tensors that the source has not keep their first values: %s",
-             (long long)missing->n, missing->text);
-    if (missing->n)
+             (long long)l->missing.n, l->missing.text);
+    if (l->missing.n)
         say(ctx, line);
 }
 
 /* Checks that every tensor of the source is used and that every parameter but adapters is found,
  * unless the run allows a partial match. */
-static int lists_check(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+static int lists_check(const struct source *s, const struct lists *l, struct err *err)
 {
-    struct names unused = {0}, missing = {0};
-    bool adapters_only;
     char lacks[600] = "", spare[700] = "";
-    lists_make(s, &unused, &missing, &adapters_only);
     if (s->count.taken == 0)
         return err_set(err, ERR_INPUT,
                        "%s: none of its %lld tensors is one of the model's: give init.map",
                        s->w->from, (long long)s->n);
-    if (!adapters_only)
-        snprintf(lacks, sizeof lacks, "has no tensor %s", missing.text);
-    if (unused.n)
+    if (!l->adapters_only)
+        snprintf(lacks, sizeof lacks, "has no tensor %s", l->missing.text);
+    if (l->unused.n)
         snprintf(spare, sizeof spare,
                  "%sholds %lld that the model has no place for, and would not be itself without: "
                  "%s",
-                 *lacks ? ", and " : "", (long long)unused.n, unused.text);
+                 *lacks ? ", and " : "", (long long)l->unused.n, l->unused.text);
     if (!s->w->partial && (*lacks || *spare))
         return err_set(err, ERR_INPUT,
                        "%s: %s%s: give their names in the model's words (init.map), or take what "
                        "fits (\"partial\": true)",
                        s->w->from, lacks, spare);
-    if (say)
-        lists_say(s, &unused, &missing, say, ctx);
     return 0;
 }
 
-static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct err *err)
+static int entries_match(struct source *s, struct lists *l, struct err *err)
 {
     const struct param_list *params = s->params;
     int rc;
@@ -271,7 +287,8 @@ static int entries_match(struct source *s, warm_say_fn *say, void *ctx, struct e
     for (int64_t i = 0; i < params->n; i++)
         if ((rc = entry_find(s, i, err)) < 0)
             return rc;
-    return lists_check(s, say, ctx, err);
+    lists_make(s, l);
+    return 0;
 }
 
 /* ---- numbers ---- */
@@ -400,13 +417,18 @@ int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *
         .w = &o->c.run->warm, .params = o->c.params, .o = o,
         .file = {.fd = -1}, .whole_of = -1
     };
+    struct lists lists;
     int rc;
     if ((rc = comm_agree(world, world->rank == 0 ? hash_check(s.w, err) : 0, err)) < 0)
         goto out;
     if ((rc = comm_agree(world, source_open(&s, err), err)) < 0)
         goto out;
-    if ((rc = comm_agree(world, entries_match(&s, say, ctx, err), err)) < 0)
+    if ((rc = comm_agree(world, entries_match(&s, &lists, err), err)) < 0)
         goto out;
+    if ((rc = comm_agree(world, lists_check(&s, &lists, err), err)) < 0)
+        goto out;
+    if (say)
+        lists_say(&s, &lists, say, ctx);
     if ((rc = comm_agree(world, optim_fill(o, values_of, &s, err), err)) < 0)
         goto out;
     if (count)
@@ -416,8 +438,10 @@ out:
     return rc;
 }
 
-int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
+int warm_fits(const struct run *run, warm_say_fn *say, void *ctx, struct warm_count *count,
+              struct err *err)
 {
+    struct lists lists;
     struct param_list params = {0};
     struct source s = {
         .w = &run->warm, .params = &params,
@@ -430,7 +454,10 @@ int warm_fits(const struct run *run, struct warm_count *count, struct err *err)
         goto out;
     if ((rc = source_open(&s, err)) < 0)
         goto out;
-    if ((rc = entries_match(&s, NULL, NULL, err)) < 0)
+    if ((rc = entries_match(&s, &lists, err)) < 0)
+        goto out;
+    all_say(&s, say, ctx);
+    if ((rc = lists_check(&s, &lists, err)) < 0)
         goto out;
     *count = s.count;
 out:

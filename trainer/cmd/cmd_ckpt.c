@@ -39,7 +39,8 @@ const struct opt_cmd train_cmd_ckpt = {
     "The layouts that wrote do not matter. The folder of a run stands for its newest checkpoint. "
     "diff covers weights, moments and average: per tensor max|a-b| / max(max|a|, floor). A missing "
     "tensor, another shape or a number that is not finite fails. fits asks whether the run's "
-    "model can take its first weights from init.from, by names and shapes alone."};
+    "model can take its first weights from init.from, by names and shapes alone, and lists every "
+    "tensor that would not be used or is missing."};
 
 static int show(const char *dir, struct err *err)
 {
@@ -426,11 +427,27 @@ out:
 
 /* ---- fits ---- */
 
+static void line_add(void *text, const char *line) { str_addf(text, "%s\n", line); }
+
+/* Prints the names of all tensors that are not used or missing, also where that is an error. */
+static int fits_print(const struct run *run, struct err *err)
+{
+    struct warm_count c;
+    struct str text = STR_INIT;
+    struct err why = {0};
+    int fit = warm_fits(run, line_add, &text, &c, &why);
+    if (fit == 0)
+        str_addf(&text,
+                 "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
+                 run->warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
+    int rc = train_print(&text, err);
+    str_release(&text);
+    return rc < 0 || fit == 0 ? rc : err_set(err, fit, "%s", why.text);
+}
+
 static int fits(const char *run_path, struct err *err)
 {
     struct run run = {0};
-    struct warm_count c;
-    struct str text = STR_INIT;
     int rc;
     if ((rc = run_load(run_path, &run, err)) < 0)
         goto out;
@@ -439,14 +456,9 @@ static int fits(const char *run_path, struct err *err)
                      run_path);
         goto out;
     }
-    if ((rc = warm_fits(&run, &c, err)) < 0)
-        goto out;
-    str_addf(&text, "%s: %lld of the model's %lld tensors are there, %lld others are not used\n",
-             run.warm.from, (long long)c.taken, (long long)c.tensors, (long long)c.unused);
-    rc = train_print(&text, err);
+    rc = fits_print(&run, err);
 out:
     run_release(&run);
-    str_release(&text);
     return rc;
 }
 
