@@ -52,6 +52,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/process.h"
 
 enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
@@ -59,7 +60,7 @@ enum { NAME_BYTES = 256, BEAT_BYTES = 33 };
  * until a holder on another host is seen to live. */
 static const double PAUSE_S = 0.005, PAUSE_MOST_S = 0.1, PAUSE_ELSEWHERE_S = 0.25;
 
-double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S;
+double lease_beat_s = LEASE_BEAT_S, lease_silent_s = LEASE_SILENT_S, lease_tell_s = LEASE_TELL_S;
 
 struct lease {
     char *path, *file; /* the lease's folder, and the holder's file in it */
@@ -440,18 +441,39 @@ static int look(const struct lease *l, struct lease_watch *w, bool waited, bool 
     return once || (waited && *life == LIFE_YES) ? busy(l->path, name, err) : 1;
 }
 
+/* Warns that a holder that is no process of this host is waited for, and until when. Says nothing
+ * of another holder, and returns false. */
+static bool wait_tell(const char *path, const struct lease_watch *w, enum life life, double end_s)
+{
+    char name[NAME_BYTES], until[32];
+    struct lease_holder h;
+    double now_s = clock_mono_s(), silent_s = now_s + lease_silent_s - w->quiet_s;
+    bool unknown = life == LIFE_UNKNOWN;
+    if (!name_find(path, name) || !name_parse(name, &h) || process_life(&h) != LIFE_UNKNOWN)
+        return false;
+    clock_format_utc(clock_wall_s() + (unknown ? silent_s : end_s) - now_s, until, sizeof until);
+    log_msg(LOG_WARN, "'%s' is held by process %lld on host %s: waiting for %s%s%s%s", path,
+            (long long)h.pid, h.host, unknown ? "a sign of it" : "its end",
+            unknown || isfinite(end_s) ? " until " : "",
+            unknown || isfinite(end_s) ? until : "", unknown ? ", then taking it over" : "");
+    return true;
+}
+
 static int take(const struct lease *l, double wait_s, struct err *err)
 {
-    double end_s = clock_mono_s() + wait_s, pause_s = PAUSE_S;
+    double begun_s = clock_mono_s(), pause_s = PAUSE_S,
+           end_s = wait_s < 0 ? INFINITY : begun_s + wait_s;
     struct lease_watch w = {.quiet_s = 0};
     enum life life = LIFE_YES;
-    for (;;) {
-        bool waited = wait_s >= 0 && clock_mono_s() >= end_s;
+    for (bool told = false;;) {
+        bool waited = clock_mono_s() >= end_s;
         int rc = look(l, &w, waited, wait_s == 0, &life, err);
         if (rc == 0 && (rc = try_once(l, err)) == ERR_EXISTS) /* another process was faster */
             rc = waited ? busy(l->path, "", err) : 1;
         if (rc <= 0)
             return rc;
+        if (!told && clock_mono_s() - begun_s >= lease_tell_s)
+            told = wait_tell(l->path, &w, life, end_s);
         clock_sleep_s(pause_s);
         pause_s = fmin(2 * pause_s, life == LIFE_YES ? PAUSE_MOST_S : PAUSE_ELSEWHERE_S);
     }

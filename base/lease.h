@@ -35,6 +35,7 @@
 
 #define LEASE_BEAT_S 5.0
 #define LEASE_SILENT_S 60.0
+#define LEASE_TELL_S 2.0
 
 struct lease;
 
@@ -42,8 +43,8 @@ struct lease;
  * lease is held `path` is a folder. wait_s bounds the wait for a holder that is known to live;
  * negative means for ever, 0 means one try. A holder on another host is watched (unless wait_s is
  * 0) until it is seen to live, or until it was silent or unreadable for LEASE_SILENT_S, even if
- * that takes longer than wait_s. ERR_BUSY names the holder; ERR_NOT_FOUND: the parent folder does
- * not exist. *out is new. */
+ * that takes longer than wait_s; a warning names it once that has taken LEASE_TELL_S. ERR_BUSY
+ * names the holder; ERR_NOT_FOUND: the parent folder does not exist. *out is new. */
 int lease_take(const char *path, double wait_s, struct lease **out, struct err *err);
 /* Takes a lease, and takes it at once from a holder of a lower rank, alive or not. A rank is, for
  * instance, the number of an attempt. lease_take uses rank 0. */
@@ -88,8 +89,8 @@ struct lease_watch {
  * another host and has been silent for silent_s since the first call. */
 bool lease_lives(struct lease_watch *w, const char *path, double silent_s);
 
-/* These times are LEASE_BEAT_S and LEASE_SILENT_S, except in tests that simulate two hosts and
- * shorten them. */
-extern double lease_beat_s, lease_silent_s;
+/* These times are LEASE_BEAT_S, LEASE_SILENT_S and LEASE_TELL_S, except in tests that simulate two
+ * hosts and shorten them. */
+extern double lease_beat_s, lease_silent_s, lease_tell_s;
 
 #endif

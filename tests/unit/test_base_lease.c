@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/lease.h"
+#include "base/log.h"
 #include "base/limits.h"
 #include "base/process.h"
 #include "tests/lib/scratch.h"
@@ -264,6 +265,36 @@ static void a_silent_holder_elsewhere(void **state)
     assert_int_equal(file_publish(in_scratch("lock/what nobody made"), "", 0, NULL), 0);
     lease_drop(taken(0.01));
     lease_silent_s = LEASE_SILENT_S;
+}
+
+static struct { int lines; char text[1024]; } heard;
+static void hear(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    assert_int_equal(level, LOG_WARN);
+    heard.lines++;
+    snprintf(heard.text, sizeof heard.text, "%s", text);
+}
+
+static void who_is_waited_for(void **state)
+{
+    struct err err = {0};
+    struct lease *l;
+    (void)state;
+    log_set_sink(hear, NULL);
+    lease_silent_s = 0.4, lease_tell_s = 0.05;
+    stranger("11111111-2222", 77, 1, 0);
+    lease_drop(taken(0.01));
+    assert_int_equal(heard.lines, 1);
+    assert_non_null(strstr(heard.text, "/lock' is held by process 77 on host elsewhere: waiting for "
+                                      "a sign of it until 20"));
+    assert_non_null(strstr(heard.text, "Z, then taking it over"));
+    /* A process of this host lives, and its end is seen. */
+    stranger(clock_boot_id(), getpid(), proc_identify(getpid()).start, 0);
+    assert_int_equal(lease_take(path(), 0.2, &l, &err), ERR_BUSY);
+    assert_int_equal(heard.lines, 1);
+    lease_silent_s = LEASE_SILENT_S, lease_tell_s = LEASE_TELL_S;
+    log_set_sink(NULL, NULL);
 }
 
 /* The patience that is promised, before any test has changed it, of a looker whose naps take no
@@ -636,6 +667,7 @@ int main(void)
         IN_SCRATCH(a_lease_that_is_dropped_is_taken),
         IN_SCRATCH(an_older_version_s_lock_file),
         IN_SCRATCH(a_silent_holder_elsewhere),
+        IN_SCRATCH(who_is_waited_for),
         IN_SCRATCH(a_holder_in_another_namespace),
         IN_SCRATCH(who_did_not_look_has_not_watched),
         IN_SCRATCH(a_holder_elsewhere_that_renews),
