@@ -10,9 +10,10 @@
 
 enum {
     ACROSS = 4, NEAR = 2, /* most frames of a flash; neighbours on either side */
-    /* A flash lasts at most this many source frames, from the break until the picture comes back.
-     * Where all frames are repeated the limit grows. */
-    LONGEST_FLASH = 10,
+    /* A flash lasts at most this many source frames, from the break until the picture comes back,
+     * and at low rates at most six of them or FLASH_S. Where all frames are repeated the limit
+     * grows. */
+    LONGEST_FLASH = 10, FLASH_FRAMES = 6,
     /* A neighbour further away than this many source frames counts with a difference of 0, because
      * all frames between are repeats. Where all frames are repeated the limit grows. */
     REACH = 6,
@@ -24,6 +25,7 @@ enum {
  * is repeated. */
 static const float REPEAT = 0.25f, REPEAT_SHARE = 1.0f / 8;
 static const double STILL_S = 0.26; /* a picture shown for longer is a still, however many frames */
+static const double FLASH_S = 0.42;
 static const double BLACK_LUMA = 24, SAME_LIKENESS = 0.85, SAME_TINT = 6, SAME_SHARE = 0.4;
 
 /* Describes one frame that differs from the one before. Repeats of a frame, which rate conversion
@@ -171,16 +173,26 @@ double shots_difference(const struct shots *s, int64_t frame)
     return s->differences[frame];
 }
 
+/* Returns the source frames in this time, 0: not known. */
+static double frames_in(const struct shots *s, double seconds)
+{
+    double all = s->last_s - s->first_s;
+    return all > 0 ? seconds * (double)(s->n_frames - 1) / all : 0;
+}
+
 /* Returns the most source frames between two frames that differ where no still lies between. */
 static int64_t step_most(const struct shots *s)
 {
-    double seconds = s->last_s - s->first_s;
-    double still = seconds > 0 ? STILL_S * (double)(s->n_frames - 1) / seconds : 0;
-    return (int64_t)fmin(fmax(REACH, still), STEP_LIMIT);
+    return (int64_t)fmin(fmax(REACH, frames_in(s, STILL_S)), STEP_LIMIT);
+}
+
+static int64_t flash_most(const struct shots *s)
+{
+    return (int64_t)fmin(fmax(FLASH_FRAMES, frames_in(s, FLASH_S)), LONGEST_FLASH);
 }
 
 /* Measures the cadence: how often rate conversion shows each frame. It is the median of the steps
- * between frames that differ, without stills. */
+ * between frames that differ, without stills; 0: there are stills only. */
 static void cadence_take(struct shots *s)
 {
     int64_t steps[STEP_LIMIT + 1] = {0}, n = 0, seen = 0, cadence = 0, most = step_most(s);
@@ -189,10 +201,10 @@ static void cadence_take(struct shots *s)
         if (step <= most)
             steps[step]++, n++;
     }
-    while (cadence < most && 2 * seen <= n)
+    while (n > 0 && cadence < most && 2 * seen <= n)
         seen += steps[++cadence];
     s->reach = num_max_i64(REACH, NEAR * cadence + SLACK);
-    s->longest_flash = num_max_i64(LONGEST_FLASH, ACROSS * cadence + SLACK);
+    s->longest_flash = num_max_i64(flash_most(s), ACROSS * cadence + SLACK);
 }
 
 /* Returns how much neighbour k of i differs from the frame before it; 0: that side has only repeats

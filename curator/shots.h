@@ -27,7 +27,7 @@
 enum { SHOTS_W = 64, SHOTS_H = 36, SHOTS_PLANE = SHOTS_W * SHOTS_H,
       SHOTS_BYTES = 3 * SHOTS_PLANE }; /* Y, U, V planes */
 
-#define SHOTS_NAME "shots-moved-pairs/6" /* changes when the same frames may give other bounds */
+#define SHOTS_NAME "shots-moved-pairs/7" /* changes when the same frames may give other bounds */
 
 struct shots_conf {
     double threshold;   /* least difference of a cut, 8-bit units */

@@ -171,9 +171,10 @@ static void repeats(void **state)
 }
 
 /* Returns how many shots are found when each of 60 frames shows something else than the one before,
- * as fast action does, and each is shown `times` times. A repeat differs from what was shown first
- * by 0.6 of 8-bit units on average, as coders of a few Mbit/s leave it. */
-static int64_t action_shots(int64_t times)
+ * as fast action does, and each is shown `times` times, at this rate. Where it is coded, a repeat
+ * differs from what was shown first by 0.6 of 8-bit units on average, as coders of a few Mbit/s
+ * leave it. */
+static int64_t action_shots(int64_t times, double rate, bool coded)
 {
     struct shots_conf conf = SHOTS_CONF_DEFAULT;
     struct shots *s;
@@ -187,8 +188,8 @@ static int64_t action_shots(int64_t times)
         frame_draw(&look, 0, 1, 0, 5, frame, first);
         for (int64_t shown = 0; shown < times; shown++) {
             for (int64_t i = 0; i < SHOTS_BYTES; i++)
-                again[i] = (uint8_t)(first[i] + (shown > 0 && (i * 7 + shown) % 5 < 3));
-            double time_s = (double)(frame * times + shown) / rate_of(times);
+                again[i] = (uint8_t)(first[i] + (coded && shown > 0 && (i * 7 + shown) % 5 < 3));
+            double time_s = (double)(frame * times + shown) / rate;
             assert_int_equal(shots_push(s, again, time_s, &err), 0);
         }
     }
@@ -202,12 +203,30 @@ static void coded_repeats(void **state)
     int64_t wrong = 0;
     (void)state;
     for (int64_t times = 1; times <= 15; times++) {
-        int64_t n = action_shots(times);
+        int64_t n = action_shots(times, rate_of(times), true);
         printf("# action, frames shown %lld times and coded: %lld shots\n", (long long)times,
                (long long)n);
         wrong += n - 1;
     }
     assert_int_equal(wrong, 0);
+}
+
+/* Pictures that are each shown for longer than a quarter of a second and than six frames, and
+ * nothing else. */
+static void slides(void **state)
+{
+    static const struct { int64_t times; double rate; } shows[] = {
+        {7, 10}, {10, 10}, {12, 25}, {14, 30}, {25, 25}, {20, 60}, {30, 60}, {60, 60}};
+    int64_t missed = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof shows / sizeof *shows; i++) {
+        int64_t exact = action_shots(shows[i].times, shows[i].rate, false),
+                coded = action_shots(shows[i].times, shows[i].rate, true);
+        printf("# slides of %lld frames, %g frames a second: %lld shots of 60, coded %lld\n",
+               (long long)shows[i].times, shows[i].rate, (long long)exact, (long long)coded);
+        missed += 120 - exact - coded;
+    }
+    assert_int_equal(missed, 0);
 }
 
 static void short_inputs(void **state)
@@ -231,7 +250,7 @@ static void short_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(repeats),
-                                       cmocka_unit_test(coded_repeats),
+                                       cmocka_unit_test(coded_repeats), cmocka_unit_test(slides),
                                        cmocka_unit_test(short_inputs)};
     return cmocka_run_group_tests_name("shots", tests, NULL, NULL);
 }
