@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/progress.h"
@@ -30,11 +30,13 @@ enum { CRASHES = 2 };
 /* Holds the state of the work on a source. The next try begins at due_s of the monotonic clock or
  * later. */
 struct handled { bool done; int tries, crashes; double due_s; char why[160]; };
-struct slot { pid_t pid; int64_t source; };
+/* `said` is shared with the worker, which writes its error there: a full disk takes no file. */
+struct slot { pid_t pid; int64_t source; char *said; };
 struct pool {
     struct curation *k;
     struct handled *handled; /* [k->n] */
-    struct slot *slots;
+    struct slot *slots; /* [k->jobs], of which the first `running` are at work */
+    char *said;         /* [k->jobs][ERR_TEXT_BYTES] */
     int64_t running, done;
     struct progress progress;
 };
@@ -44,39 +46,18 @@ double try_pause_s(int tried)
     return tried < 2 ? 1 : 4;
 }
 
-static void error_path(const struct curation *k, int64_t i, char out[LIMIT_PATH_BYTES])
-{
-    char key[HASH_TEXT_BYTES];
-    snprintf(out, LIMIT_PATH_BYTES, "%.3990s/%s.err", k->work,
-             source_key(&k->conf, &k->sources[i], key));
-}
-
-/* Runs in a child. The result goes to the work folder, an error to <key>.err. */
-static void child_run(const struct curation *k, int64_t i, pid_t parent)
+/* Runs in a child. The result goes to the work folder, an error to `said`. */
+static void child_run(const struct curation *k, int64_t i, pid_t parent, char *said)
 {
     struct err err = {0};
     struct source_result r;
-    char path[LIMIT_PATH_BYTES];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* the parent died before the line above took effect */
         _exit(err_exit_code(ERR_TEMP));
     int rc = source_process(&k->conf, &k->sources[i], &r, &err);
-    error_path(k, i, path);
     if (rc < 0)
-        file_publish(path, err.text, strlen(err.text), NULL);
+        snprintf(said, ERR_TEXT_BYTES, "%s", err.text);
     _exit(rc == ERR_NOMEM ? err_exit_code(ERR_TEMP) : err_exit_code(rc));
-}
-
-static void error_read(const struct curation *k, int64_t i, const char *fallback, char *out,
-                       size_t size)
-{
-    char path[LIMIT_PATH_BYTES];
-    struct str text = STR_INIT;
-    error_path(k, i, path);
-    bool said = file_read(path, ERR_TEXT_BYTES, &text, NULL) == 0 && text.len;
-    snprintf(out, size, "%s", said ? text.p : fallback);
-    unlink(path);
-    str_release(&text);
 }
 
 static bool is_crash(int signal)
@@ -123,22 +104,21 @@ static int killed(struct pool *p, int64_t i, int signal, struct err *err)
     return source_done(p, i, err);
 }
 
-static int child_ended(struct pool *p, int64_t i, int status, struct err *err)
+static int child_ended(struct pool *p, int64_t i, int status, const char *said, struct err *err)
 {
     struct curation *k = p->k;
-    char why[ERR_TEXT_BYTES];
     int rc, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (WIFSIGNALED(status)) {
         if ((rc = killed(p, i, WTERMSIG(status), err)) < 0)
             return rc;
     } else if (code == err_exit_code(ERR_TEMP)) {
-        error_read(k, i, "no memory, or a read error", p->handled[i].why, sizeof p->handled[i].why);
+        snprintf(p->handled[i].why, sizeof p->handled[i].why, "%s", *said ? said :
+                 "no memory, or a read error");
         pause_begin(&p->handled[i]);
     } else if (code != 0) {
-        error_read(k, i, "it gave no reason", why, sizeof why);
         return err_set(err, code == 3 ? ERR_INPUT : ERR_IO,
                        "source '%.400s' failed: %.500s: nothing was published", k->sources[i].name,
-                       why);
+                       *said ? said : "it gave no reason");
     } else {
         if ((rc = source_result_load(&k->conf, &k->sources[i], &k->results[i], err)) < 0)
             return rc;
@@ -161,9 +141,10 @@ static int one_wait(struct pool *p, struct err *err)
         return errno == EINTR ? 0 : err_set_errno(err, ERR_IO, "cannot wait for the workers");
     for (int64_t i = 0; i < p->running; i++)
         if (p->slots[i].pid == pid) {
-            int64_t source = p->slots[i].source;
+            struct slot ended = p->slots[i];
             p->slots[i] = p->slots[--p->running];
-            rc = child_ended(p, source, status, err);
+            p->slots[p->running] = ended; /* its memory is the next one's */
+            rc = child_ended(p, ended.source, status, ended.said, err);
             break;
         }
     return rc;
@@ -171,14 +152,17 @@ static int one_wait(struct pool *p, struct err *err)
 
 static int one_start(struct pool *p, int64_t i, struct err *err)
 {
+    struct slot *slot = &p->slots[p->running];
+    *slot->said = 0;
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        child_run(p->k, i, parent);
+        child_run(p->k, i, parent, slot->said);
     if (pid < 0 && errno == EAGAIN && p->running > 0)
         return one_wait(p, err) < 0 ? err->code : one_start(p, i, err);
     if (pid < 0)
         return err_set_errno(err, errno == EAGAIN ? ERR_TEMP : ERR_IO, "cannot start a worker");
-    p->slots[p->running++] = (struct slot){pid, i};
+    slot->pid = pid, slot->source = i;
+    p->running++;
     return 0;
 }
 
@@ -233,24 +217,42 @@ static int unfinished_say(const struct pool *p, struct err *err)
                             p->k->sources[first].name, TRIES, p->handled[first].why, (long long)n);
 }
 
+static int pool_make(struct pool *p, struct err *err)
+{
+    int64_t jobs = p->k->jobs;
+    p->handled = calloc((size_t)p->k->n + 1, sizeof *p->handled);
+    p->slots = calloc((size_t)jobs, sizeof *p->slots);
+    p->said = mmap(NULL, (size_t)jobs * ERR_TEXT_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!p->handled || !p->slots || p->said == MAP_FAILED)
+        return err_set(err, ERR_NOMEM, "out of memory");
+    for (int64_t i = 0; i < jobs; i++)
+        p->slots[i].said = p->said + i * ERR_TEXT_BYTES;
+    return 0;
+}
+
+static void pool_release(struct pool *p)
+{
+    if (p->said != MAP_FAILED)
+        munmap(p->said, (size_t)p->k->jobs * ERR_TEXT_BYTES);
+    free(p->handled);
+    free(p->slots);
+}
+
 int sources_work(struct curation *k, struct err *err)
 {
-    struct pool p = {.k = k, .handled = calloc((size_t)k->n + 1, sizeof *p.handled),
-                     .slots = calloc((size_t)k->jobs, sizeof *p.slots)};
+    struct pool p = {.k = k};
     struct err why = {0};
     int rc;
     progress_start(&p.progress, "curate", k->n, k->quiet);
-    if (!p.handled || !p.slots) {
-        rc = err_set(&why, ERR_NOMEM, "out of memory");
+    if ((rc = pool_make(&p, &why)) < 0)
         goto out;
-    }
     for (int try = 1; try <= TRIES; try++)
         if ((rc = round_run(&p, try, &why)) < 0)
             goto out;
     rc = unfinished_say(&p, &why);
 out:
     progress_end(&p.progress, NULL);
-    free(p.handled);
-    free(p.slots);
+    pool_release(&p);
     return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
 }
