@@ -54,6 +54,39 @@ static void *with_room(void *items, int64_t n, int64_t *room, size_t size)
     return grown;
 }
 
+/* ---- names as they are shown ---- */
+
+/* Returns the text as a new string: a byte that is not UTF-8 or that is a control character becomes
+ * \xHH and, with `twice`, a backslash becomes two. */
+static char *shown(const char *text, bool twice)
+{
+    struct str out = STR_INIT;
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        n = json_utf8_len(text, left);
+        if (n == 0 || iscntrl((unsigned char)*text))
+            str_addf(&out, "\\x%02x", (unsigned char)*text), n = 1;
+        else
+            str_addf(&out, "%s%.*s", twice && *text == '\\' ? "\\" : "", (int)n, text);
+    }
+    return str_detach(&out);
+}
+
+/* Returns a file's name as records and messages show it, as a new string. Each name has one text,
+ * and each text one name. */
+static char *name_text(const char *name)
+{
+    return shown(name, true);
+}
+
+/* Replaces a message in which some names are as messages show them, and some are raw. */
+static void message_clean(struct err *e)
+{
+    char *text = shown(e->text, false);
+    if (text)
+        snprintf(e->text, sizeof e->text, "%s", text);
+    free(text);
+}
+
 /* ---- what is left out ---- */
 
 static int bad_add(struct curation *k, const char *name, const char *why, struct err *err)
@@ -100,9 +133,11 @@ int curation_bad_check(const struct curation *k, int64_t bad, int64_t all, const
 static void skipped_count(struct curation *k, const char *name)
 {
     const char *dot = strrchr(name, '.');
+    char *text = dot ? name_text(dot) : NULL;
     int i = 0;
     char ending[sizeof k->skipped[0].ending];
-    snprintf(ending, sizeof ending, "%s", dot && strlen(dot) < sizeof ending ? dot : "others");
+    snprintf(ending, sizeof ending, "%s", text && strlen(text) < sizeof ending ? text : "others");
+    free(text);
     for (char *p = ending; *p; p++)
         *p = (char)tolower((unsigned char)*p);
     while (i < SKIPPED_ENDINGS - 1 && k->skipped[i].n && strcmp(k->skipped[i].ending, ending) != 0)
@@ -131,22 +166,6 @@ static void skipped_say(const struct curation *k)
 }
 
 /* ---- walking ---- */
-
-/* Returns a file's name as records and messages show it, as a new string: a byte that is not UTF-8
- * or that is a control character becomes \xHH, and a backslash becomes two. So each name has one
- * text, and each text one name. */
-static char *name_text(const char *name)
-{
-    struct str text = STR_INIT;
-    for (size_t left = strlen(name), n; left > 0; name += n, left -= n) {
-        n = json_utf8_len(name, left);
-        if (n == 0 || iscntrl((unsigned char)*name))
-            str_addf(&text, "\\x%02x", (unsigned char)*name), n = 1;
-        else
-            str_addf(&text, "%s%.*s", *name == '\\' ? "\\" : "", (int)n, name);
-    }
-    return str_detach(&text);
-}
 
 /* Warns that the file or folder of this name is left out. */
 static int left_out_say(const char *name, const char *why, struct err *err)
@@ -440,6 +459,8 @@ static int sources_keep(struct curation *k, const char *doing,
     for (int64_t i = 0; i < k->n; i++) {
         struct err why = {0};
         int found = rc < 0 ? 0 : fn(k, &k->sources[i], &why);
+        if (found < 0)
+            message_clean(&why);
         if (found == ERR_INPUT)
             rc = bad_add(k, k->sources[i].name, why.text, err);
         else if (found < 0)

@@ -1,6 +1,7 @@
 #include "curator/tell.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/events.h"
 #include "base/id.h"
@@ -34,12 +35,26 @@ void tell_sum(const struct curation *k, struct tell_totals *out)
     *out = t;
 }
 
+enum { NAME_COLUMNS = 28 };
+
+/* Appends the first characters of a name, as many as there are columns, and fills the rest. */
+static void name_add(const char *name, struct str *out)
+{
+    size_t n = 0, step, left = strlen(name);
+    int columns = 0;
+    for (; columns < NAME_COLUMNS && n < left; n += step, columns++)
+        if ((step = json_utf8_len(name + n, left - n)) == 0)
+            break;
+    str_addf(out, "  %.*s%*s", (int)n, name, NAME_COLUMNS - columns, "");
+}
+
 static void row_add(const struct source *s, const struct source_result *r, struct str *out)
 {
     char psnr[16] = "-";
     if (r->clips)
         snprintf(psnr, sizeof psnr, "%.1f", r->psnr_sum / (double)r->clips);
-    str_addf(out, "  %-28.28s %7lld %6lld %6lld %9lld %9lld %8s", s->name, (long long)r->frames,
+    name_add(s->name, out);
+    str_addf(out, " %7lld %6lld %6lld %9lld %9lld %8s", (long long)r->frames,
              (long long)r->shots, (long long)r->clips, (long long)r->rejected,
              (long long)r->unused_frames, psnr);
     if (r->cropped >= CROP_SAID)
