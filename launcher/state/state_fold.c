@@ -248,13 +248,23 @@ int64_t run_fold_events(const struct run_fold *f)
     return f->events;
 }
 
+/* Says whether an event was written into a log of this name. A copy of a log that lies beside it
+ * tells nothing anew. */
+static bool is_own(const char *name, const cJSON *event)
+{
+    char own[2 * LIMIT_NAME_BYTES];
+    snprintf(own, sizeof own, "%s.a%lld.evlog", json_text(event, "writer", ""),
+             (long long)json_int(event, "attempt", 0));
+    return strcmp(own, name) == 0;
+}
+
 static int log_fold(struct run_fold *f, struct fold_log *log, struct err *err)
 {
     const cJSON *event;
     int rc;
     while ((rc = evlog_reader_next(log->reader, &event, err)) == 1) {
         f->events++;
-        if ((rc = run_state_apply(&f->state, event, err)) < 0)
+        if (is_own(log->name, event) && (rc = run_state_apply(&f->state, event, err)) < 0)
             break;
     }
     return rc;

@@ -49,10 +49,11 @@ static char *state_text(const struct run_state *s)
         const struct run_attempt *a = &s->attempts[i];
         str_addf(&t,
                  "%lld job %s started %.17g %.17g %.17g ended %.17g steps %lld-%lld saved %lld "
-                 "loaded %lld cause %d detail %s\n",
+                 "loaded %lld damaged %lld cause %d detail %s\n",
                  (long long)a->number, a->job_id, a->started_at, a->trainer_started_at,
                  a->first_step_at, a->ended_at, (long long)a->first_step, (long long)a->last_step,
-                 (long long)a->saved_step, (long long)a->loaded_step, a->cause, a->detail);
+                 (long long)a->saved_step, (long long)a->loaded_step, (long long)a->damaged,
+                 a->cause, a->detail);
     }
     return str_detach(&t);
 }
@@ -262,6 +263,38 @@ static void test_a_fold_that_is_kept(void **state)
     run_fold_close(f);
 }
 
+/* A copy of a log that someone left beside it tells nothing anew, however it is named and whether or
+ * not a snapshot was made before. */
+static void test_a_copy_of_a_log(void **state)
+{
+    static const char *const names[] = {
+        "copy of rank0.a2.evlog", "rank0.a2.evlog.bak", "rank0.a2 (2).evlog", "rank0.a02.evlog",
+        "rank1.a2.evlog",         "rank0.a3.evlog",     "zz.evlog"};
+    struct str log = STR_INIT;
+    char path[400];
+    int64_t read;
+    (void)state;
+    fx_event(log_open, "ckpt_damaged", "step", 'i', STEPS, "dir", 't', "ckpt/x", NULL);
+    snprintf(path, sizeof path, "%s/rank0.a2.evlog", events);
+    assert_int_equal(file_read(path, 64 << 20, &log, NULL), 0);
+    steps_add(STEPS, 100);
+    char *was = load(&read);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", events, names[i]);
+        assert_int_equal(file_publish(path, log.p, log.len, NULL), 0);
+        for (int anew = 0; anew < 2; anew++) {
+            char *now = load(&read);
+            if (strcmp(was, now) != 0)
+                fail_msg("%s, anew %d: instead of\n%s\n%s", names[i], anew, was, now);
+            free(now);
+            unlink(snapshot);
+        }
+        unlink(path);
+    }
+    free(was);
+    str_release(&log);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -269,6 +302,7 @@ int main(void)
         T(test_reads_what_came_since),     T(test_a_damaged_one_is_not_used),
         T(test_a_log_that_does_not_go_on), T(test_unfinished_and_unreadable_places),
         T(test_where_none_can_be_written), T(test_a_fold_that_is_kept),
+        T(test_a_copy_of_a_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
