@@ -210,8 +210,7 @@ static int source_add(struct curation *k, const char *path, const char *name, co
         return err_set(err, ERR_NOMEM, "out of memory for %lld sources", (long long)k->n + 1);
     k->sources = grown;
     k->sources[k->n] = (struct source){.path = strdup(path), .name = name_text(name),
-                                       .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe,
-                                       .captioned = source_has_caption(path)};
+                                       .dev = st->st_dev, .ino = st->st_ino, .maybe = maybe};
     struct source *s = &k->sources[k->n++];
     k->found++;
     return s->path && s->name ? 0 : err_set(err, ERR_NOMEM, "out of memory for source '%s'", name);
@@ -388,10 +387,11 @@ static int by_name(const void *a, const void *b)
     return order ? order : hash_order(x, y);
 }
 
-/* Orders names of the same content. The first is kept, which is one that has a caption. */
+/* Orders names of the same content. The first is kept, which is one that has a caption; if none
+ * has, one whose caption is bad, so that this is said. */
 static int by_caption(const struct source *x, const struct source *y)
 {
-    int order = y->captioned - x->captioned;
+    int order = (int)y->captioned - (int)x->captioned;
     order = order ? order : strcmp(x->name, y->name);
     return order ? order : strcmp(x->path, y->path); /* of two given folders */
 }
@@ -423,6 +423,17 @@ static bool same_hash(const struct source *a, const struct source *b)
     return hash_order(a, b) == 0;
 }
 
+/* Looks which of the sources that are the same as a neighbour have a caption. */
+static void captions_look(struct curation *k,
+                          bool (*same)(const struct source *, const struct source *))
+{
+    for (int64_t i = 0; i < k->n; i++) {
+        struct source *s = &k->sources[i];
+        if ((i > 0 && same(s, s - 1)) || (i + 1 < k->n && same(s, s + 1)))
+            s->captioned = source_captioned(s);
+    }
+}
+
 /* Drops all sources that are the same as another one, except the first by by_caption. The keys of
  * samples are made from the content, so each content may have only one source. The remaining
  * sources are sorted by name, so that messages do not depend on places on the disk. */
@@ -430,6 +441,8 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
                             bool (*same)(const struct source *, const struct source *))
 {
     int64_t kept = 0;
+    qsort(k->sources, (size_t)k->n, sizeof *k->sources, order);
+    captions_look(k, same);
     qsort(k->sources, (size_t)k->n, sizeof *k->sources, order);
     for (int64_t i = 0; i < k->n; i++) {
         if (kept > 0 && same(&k->sources[kept - 1], &k->sources[i])) {

@@ -46,12 +46,6 @@ static bool sidecar_find(const char *video, const char *ending, char path[SIDECA
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENAMETOOLONG);
 }
 
-bool source_has_caption(const char *video)
-{
-    char path[SIDECAR_BYTES];
-    return sidecar_find(video, ".txt", path) || sidecar_find(video, ".json", path);
-}
-
 /* Reads the file with the video's name and another ending. Returns 1: there is one; 0: there is
  * none. If it exists and cannot be read, like a dangling link, that is an error. */
 static int sidecar_read(const char *video, const char *ending, struct str *out, struct err *err)
@@ -147,6 +141,17 @@ out:
     json_release(&doc);
     str_release(&text);
     return rc;
+}
+
+enum captioned source_captioned(const struct source *s)
+{
+    struct source look = {.path = s->path, .name = s->name};
+    int64_t keys = 0;
+    bool missing = false;
+    int rc = source_caption_read(&look, false, &keys, &missing, NULL);
+    enum captioned found = rc < 0 ? CAPTIONED_BADLY : *look.caption ? CAPTIONED : CAPTIONED_NOT;
+    free(look.caption);
+    return found;
 }
 
 /* ---- clips ---- */

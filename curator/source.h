@@ -29,6 +29,8 @@ struct source_conf {
     const char *work_dir;
     struct hash128 options;    /* of the text of all options that decide a clip's bytes */
 };
+/* Ordered by what is preferred among names of one content. */
+enum captioned { CAPTIONED_NOT, CAPTIONED_BADLY, CAPTIONED };
 struct source {
     char *path;                   /* as opened */
     /* relative to its operand, with \xHH for bytes that are not UTF-8; used in records */
@@ -40,7 +42,7 @@ struct source {
     ino_t ino;
     /* its name does not say that it is a video; if it is none, it does not count as bad */
     bool maybe;
-    bool captioned; /* a caption file lies beside it */
+    enum captioned captioned; /* looked at only if another source has the same content */
 };
 /* Holds the result of a source; it is saved as <work>/<key>.json when the whole source is done. */
 struct source_result {
@@ -58,8 +60,8 @@ struct source_result {
 };
 
 void source_release(struct source *s);
-/* Tells whether a caption file lies beside the video, whatever is in it. */
-bool source_has_caption(const char *video);
+/* Tells whether the video has a caption that can be used. */
+enum captioned source_captioned(const struct source *s);
 /* Reads the caption beside s->path into s->caption. ERR_INPUT: it is not UTF-8, too long, or not
  * the expected JSON. Keys other than "caption" are counted, and *missing says whether "caption" is
  * missing or null; with `strict` both are errors. */
