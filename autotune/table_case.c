@@ -265,6 +265,7 @@ static void stack_find(const struct table_line *l, const struct numbers *n,
         c->stack.gradient_bytes += 4;
     c->fp8 = strncasecmp(text_of(l, COLUMN_precision), "fp8", 3) == 0 ||
              strncasecmp(text_of(l, COLUMN_precision), "mxfp8", 5) == 0;
+    c->frozen = strcasecmp(text_of(l, COLUMN_task), "lora") == 0;
 }
 
 /* ---- models ---- */

@@ -151,13 +151,15 @@ static struct shape shape_of(const struct work_spec *spec, const struct layout *
 
 /* ---- pieces of parts ---- */
 
-/* Fills the backward of a part from its forward: products twice, elementwise work twice. */
-static void backward_of(const struct work_part *f, struct work_part *p)
+/* Fills the backward of a part from its forward: products twice, elementwise work twice. Frozen
+ * weights have no product of their own. */
+static void backward_of(const struct shape *s, const struct work_part *f, struct work_part *p)
 {
     for (int i = 0; i < f->n_gemms; i++) {
         const struct work_gemm *g = &f->gemms[i];
         work_gemm_add(p, g->m, g->k, g->n, g->count);
-        work_gemm_add(p, g->k, g->n, g->m, g->count);
+        if (!s->spec->frozen)
+            work_gemm_add(p, g->k, g->n, g->m, g->count);
     }
     for (int i = 0; i < f->n_attentions; i++) {
         struct work_attention a = f->attentions[i];
@@ -281,7 +283,9 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
 
 /* Returns the bytes read and written to add up the gradients of a unit's weights. */
 static double sums_of(const struct shape *s, enum work_unit_id u)
-{ return 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes; }
+{
+    return s->spec->frozen ? 0 : 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes;
+}
 
 static void layer_parts(const struct shape *s, const struct layout *l)
 {
@@ -291,7 +295,7 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     layer_gemms(s, f);
     layer_attentions(s, f);
     layer_elementwise(s, f);
-    backward_of(f, &p[WORK_LAYER_BACKWARD]);
+    backward_of(s, f, &p[WORK_LAYER_BACKWARD]);
     work_video_bytes(&v, f, &p[WORK_LAYER_BACKWARD]);
     p[WORK_LAYER_BACKWARD].sum_bytes = sums_of(s, UNIT_LAYER);
     layer_sums(s, l, f);
@@ -366,7 +370,7 @@ static void first_parts(const struct shape *s)
         work_gemm_add(f, s->T, s->D, cells, 1);
     f->bytes = 2 * s->T * s->D * s->w_bytes;
     f->kernels = 4;
-    backward_of(f, &s->w->parts[WORK_FIRST_BACKWARD]);
+    backward_of(s, f, &s->w->parts[WORK_FIRST_BACKWARD]);
     s->w->parts[WORK_FIRST_BACKWARD].sum_bytes = sums_of(s, UNIT_FIRST);
     s->w->first_kept = s->T * (model_is_video(s->m) ? cells * s->w_bytes : 8) +
                        (s->k->dropout ? s->Td * s->D : 0);
@@ -383,7 +387,7 @@ static void last_parts(const struct shape *s, const struct layout *l)
     work_gemm_add(f, s->T, n / (video ? 1 : s->t), s->D, 1);
     f->bytes = logits * (double)s->k->logit_bytes + 2 * s->Td * s->D * s->w_bytes;
     f->kernels = 10;
-    backward_of(f, p);
+    backward_of(s, f, p);
     p->bytes = f->bytes;
     p->sum_bytes = sums_of(s, UNIT_LAST);
     /* The gather of whole logits uses the parts of all ranks, and a flat copy of them. */
@@ -418,7 +422,7 @@ static void each_parts(const struct shape *s)
     text_mlp(s, f);
     f->bytes = s->w->unit_elements[UNIT_EACH] * s->w_bytes;
     f->kernels = s->w->unit_elements[UNIT_EACH] > 0 ? 8 : 0;
-    backward_of(f, &s->w->parts[WORK_EACH_BACKWARD]);
+    backward_of(s, f, &s->w->parts[WORK_EACH_BACKWARD]);
 }
 
 static void send_part(const struct shape *s, const struct layout *l)
@@ -470,6 +474,17 @@ void work_cut(const struct work_spec *spec, const struct layout *l, struct work 
         work_own_cut(spec, l, &out->cut);
 }
 
+/* Sets the bytes of an element's gradient and optimizer. Those of adapters do not count. */
+static void state_bytes_of(const struct work_spec *spec, struct work *out)
+{
+    out->frozen = spec->frozen;
+    if (spec->frozen)
+        return;
+    out->gradient_bytes = (double)spec->stack->gradient_bytes;
+    out->optimizer_bytes = (double)spec->stack->optimizer_bytes - (spec->moments_bf16 ? 4 : 0);
+    out->ema_bytes = spec->ema ? 4 : 0;
+}
+
 void work_rebuild_times(const struct work_spec *spec, const struct layout *l, struct work *out)
 {
     work_clear(out);
@@ -478,9 +493,7 @@ void work_rebuild_times(const struct work_spec *spec, const struct layout *l, st
     out->micro_batches = (double)layout_micro_batches(l, spec->gbs, 0);
     out->samples = s.b, out->samples_of_step = (double)spec->gbs, out->tokens = s.T;
     out->weight_bytes = spec->stack->weight_bytes ? (double)spec->stack->weight_bytes : s.w_bytes;
-    out->gradient_bytes = (double)spec->stack->gradient_bytes;
-    out->optimizer_bytes = (double)spec->stack->optimizer_bytes - (spec->moments_bf16 ? 4 : 0);
-    out->ema_bytes = spec->ema ? 4 : 0;
+    state_bytes_of(spec, out);
     out->act_bytes = s.w_bytes, out->stat_bytes = (double)dtype_bytes(dtype_stat(spec->act));
     out->moment_bytes = spec->moments_bf16 ? (double)dtype_bytes(DTYPE_BF16) : out->stat_bytes;
     out->encoder_bytes = (double)spec->encoder_bytes;
@@ -589,12 +602,15 @@ void work_state(const struct work *w, const struct layout *l, struct work_state 
 {
     double n = (double)(l->dp * l->cp), g = (double)layout_shard_group(l), part = (g - 1) / g;
     memset(out, 0, sizeof *out);
+    if (w->frozen && l->zero < 3)
+        return;
     if (l->zero == 0) {
         state_set(out, STATE_REDUCE, 2 * (n - 1) / n * (double)w->stack->reduce_bytes,
                   TRAFFIC_REPLICA, TRAFFIC_ALL_REDUCE, false);
         return;
     }
-    state_scatter(w, l, g, n / g, out);
+    if (!w->frozen)
+        state_scatter(w, l, g, n / g, out);
     if (l->zero == 3) {
         state_gather(w, STATE_GATHER_FORWARD, part, true, out);
         if (w->stack->regather)
@@ -668,6 +684,8 @@ void work_moved(const struct work *w, const struct layout *l, const struct work_
 {
     double n = work_stage_elements(w, s), g = l->zero ? (double)layout_shard_group(l) : 1;
     *out = (struct work_moved){0};
+    if (w->frozen)
+        return;
     if (w->stack->kind == STACK_REEL) {
         reel_moved(w, l, s, out);
         return;

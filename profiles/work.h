@@ -55,6 +55,7 @@ struct work_spec {
     enum dtype act;            /* activations, weights in use and messages */
     bool fp8;                  /* the layers' products are computed in fp8 */
     bool ema;                  /* an average of the weights is kept, in f32 */
+    bool frozen;               /* weights get no gradients, but small adapters beside them (LoRA) */
     bool residual_wide;        /* reel: the residual stream and its gradient are f32 */
     bool moments_bf16;         /* reel: the optimizer's moments are bf16 */
     int64_t encoder_bytes;     /* bytes of frozen encoders on each rank */
@@ -161,6 +162,7 @@ struct work {
     double first_kept;         /* bytes kept before the layers, for a micro-batch */
     double logits;             /* bytes of the logits at their peak; of a video model's output */
     double boundary;           /* bytes of a message between stages */
+    bool frozen;             /* weights have neither gradients nor an optimizer */
     double weight_bytes, gradient_bytes, optimizer_bytes, ema_bytes, act_bytes,
         stat_bytes, moment_bytes; /* bytes of an element; stat_bytes of reel's gradients */
     double encoder_bytes;

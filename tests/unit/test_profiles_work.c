@@ -321,6 +321,40 @@ static void update(void **state)
     }
 }
 
+/* Frozen weights, beside which small adapters are trained: the backward has the products of inputs
+ * alone, as many FLOPs as the forward, and nothing is added up, reduced, kept of an optimizer or
+ * updated. With zero 3 the weights are still gathered. */
+static void frozen_weights(void **state)
+{
+    struct fixture f;
+    struct layout l = layout_of("dp=8,zero=1,mbs=2"), whole = layout_of("dp=8,zero=3,mbs=2");
+    struct work_stage s;
+    struct work_state t;
+    struct work_moved moved;
+    double bytes[WORK_HELD];
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    f.spec.frozen = true;
+    const struct work_part *p = build(&f, "dp=8,zero=1,mbs=2")->parts;
+    assert_close(gemm_flops(&p[WORK_LAYER_BACKWARD]), gemm_flops(&p[WORK_LAYER_FORWARD]), 1e-12,
+                 "of a layer");
+    assert_close(gemm_flops(&p[WORK_LAST_BACKWARD]), 2.0 * 2 * S * D * V, 1e-12, "of the head");
+    assert_true(p[WORK_LAYER_BACKWARD].sum_bytes == 0);
+    work_stage(&f.w, &l, 0, &s);
+    work_held(&f.w, &l, &s, &as_said, bytes);
+    assert_close(bytes[HELD_PARAMETERS], 2 * work_stage_elements(&f.w, &s), 1e-12, "weights");
+    assert_true(bytes[HELD_GRADIENTS] == 0 && bytes[HELD_OPTIMIZER] == 0);
+    work_moved(&f.w, &l, &s, &moved);
+    assert_true(moved.update == 0 && moved.norm == 0);
+    work_state(&f.w, &l, &t);
+    assert_true(t.bytes[STATE_REDUCE] == 0 && t.bytes[STATE_GATHER_STEP] == 0);
+    fixture_open(&f, &gpt, "fsdp");
+    f.spec.frozen = true;
+    build(&f, "dp=8,zero=3,mbs=2");
+    work_state(&f.w, &whole, &t);
+    assert_true(t.bytes[STATE_REDUCE] == 0 && t.bytes[STATE_GATHER_FORWARD] > 0);
+}
+
 /* With products in fp8 under Transformer Engine: of the 32 bytes for each number of the stream that a
  * layer keeps of a token, the inputs of two products take 1 less, and the MLP's second input, four
  * times as wide, 4; a copy of the attention's result takes 1 more. Weights of layers have two copies
@@ -584,6 +618,7 @@ int main(void)
         cmocka_unit_test(shard_groups), cmocka_unit_test(units_in_use),
         cmocka_unit_test(embedding), cmocka_unit_test(kept_and_dropped),
         cmocka_unit_test(update), cmocka_unit_test(stages),
+        cmocka_unit_test(frozen_weights),
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
