@@ -50,6 +50,7 @@ struct stack {
      * ranks gather; a ring carries the caption's keys and values too; its steps are merged by
      * operations of their own */
     bool eager, gathers_heads, ring_text, ring_merges;
+    bool parallel_block; /* self-attention and MLP share a norm, their input, and the sum over tp */
     int64_t weight_bytes;    /* of a kept weight; 0: as activations */
     int64_t gradient_bytes;  /* of a gradient summed over micro-batches */
     int64_t reduce_bytes;    /* of a gradient in messages */

@@ -127,7 +127,8 @@ struct shape {
     struct work *w;
     double D, F, r, t, c, A, b, S, x, w_bytes;
     double T, Td; /* tokens of a rank; of them, those of the residual stream */
-    double blocks, norms; /* sub-blocks of a layer, its norms before them */
+    /* sub-blocks of a layer; its norms before them, and its sums behind them over tp */
+    double blocks, norms;
     bool causal;
 };
 
@@ -143,8 +144,8 @@ static struct shape shape_of(const struct work_spec *spec, const struct layout *
     s.w_bytes = (double)dtype_bytes(spec->act);
     s.T = s.b * s.S / s.c;
     s.Td = l->sp ? s.T / s.t : s.T;
-    s.norms = s.blocks =
-        (double)(model_self_attentions(m) + model_has_cross(m) + 1);
+    s.blocks = (double)(model_self_attentions(m) + model_has_cross(m) + 1);
+    s.norms = s.blocks - s.k->parallel_block;
     s.causal = !model_is_video(m);
     return s;
 }
@@ -236,7 +237,8 @@ static void layer_gemms(const struct shape *s, struct work_part *p)
 static void layer_elementwise(const struct shape *s, struct work_part *p)
 {
     double selfs = (double)model_self_attentions(s->m), cross = s->x > 0;
-    double stream = (2 * s->norms + 3 * s->blocks + (s->k->dropout ? 1.5 * s->blocks : 0)) * s->D +
+    double residuals = 3 * s->blocks - 2 * s->k->parallel_block;
+    double stream = (2 * s->norms + residuals + (s->k->dropout ? 1.5 * s->blocks : 0)) * s->D +
                     2 * (double)model_modulations(s->m) * s->D;
     double inner = 2 * (selfs * (s->D + s->r) + cross * s->D);
     double mlp = (s->m->gated_mlp ? (s->k->fused_gate ? 3 : 5) : 2) * s->F;
@@ -257,10 +259,10 @@ static void layer_sums(const struct shape *s, const struct layout *l, struct wor
 {
     double part = (s->t - 1) / s->t * s->T * s->D * s->w_bytes;
     if (l->sp) {
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->blocks);
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->blocks);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->norms);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->norms);
     } else {
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->blocks);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->norms);
     }
     struct work_video v = video_of(s);
     if (work_video_gathers(&v))
@@ -344,12 +346,12 @@ static void layer_kept(const struct shape *s)
     double cross = s->x > 0, selfs = (double)model_self_attentions(s->m), e = s->w_bytes;
     double i = input_bytes(s);
     double gate = s->m->gated_mlp ? (s->k->fused_gate ? 3 : 4) : 2;
-    double stream = s->blocks * (e + i + (s->k->dropout ? 1 : 0)) * s->D +
+    double stream = (s->norms * (e + i) + (s->k->dropout ? s->blocks : 0)) * s->D +
                     (s->k->fused_norm ? 0 : s->norms * 8 * s->D) +
                     (double)model_modulations(s->m) * e * s->D;
     double inner = selfs * (2 * s->D + 2 * s->r) + cross * 2 * s->D + gate * s->F;
     struct work_kept *k = &s->w->kept;
-    double gathered = s->k->keeps_gathered ? s->blocks * i * s->D : 0;
+    double gathered = s->k->keeps_gathered ? s->norms * i * s->D : 0;
     k->stream = s->Td * stream + (s->T - s->Td) * gathered;
     k->selective = k->stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t +
                    s->T * inner_in_fp8(s, selfs + cross) / s->t;
