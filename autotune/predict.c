@@ -12,7 +12,7 @@ int predict_layout(const struct table_case *c, const struct layout *l, const dou
 {
     struct work_spec spec = {.model = &c->model, .stack = &c->stack, .weights = &room->weights,
                              .seq = c->seq, .gbs = c->gbs, .act = DTYPE_BF16, .fp8 = c->fp8,
-                             .frozen = c->frozen};
+                             .again = c->again, .frozen = c->frozen};
     struct predicted p = {.layout = *l};
     work_build(&spec, l, &room->work);
     price_machine(&c->cluster, v, DTYPE_BF16, c->fp8, &room->machine);

@@ -39,6 +39,7 @@ struct table_case {
     struct stack stack;      /* with the row's own attention and norms */
     struct cluster cluster;
     bool fp8;
+    unsigned again;          /* what selective recomputation repeats; 0: attention */
     bool frozen;             /* adapters are trained beside frozen weights */
     enum table_status status;
     double measured_s;       /* seconds of a step; 0: not published, or it did not run */

@@ -333,6 +333,7 @@ static void recompute_read(const char *text, struct table_case *c)
     }
     double n = r.layers > 0 ? r.layers : r.share * layers;
     c->layout.recompute = r.kind;
+    c->again = r.again;
     c->layout.recompute_layers = n < layers ? (int64_t)ceil(n / chunks) : 0;
 }
 

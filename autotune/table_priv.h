@@ -43,6 +43,7 @@ struct table_recompute {
     enum recompute kind;
     double layers;  /* of full: that many; 0: `share` of all */
     double share;
+    unsigned again; /* of selective: what it repeats (enum work_again); 0: not said */
     bool known;     /* the whole text is, and is empty or "unstated" where no kind is named */
 };
 /* Reads it for a model with so many layers. Returns whether it names a kind. */

@@ -64,6 +64,27 @@ static bool layers_read(const char *rest, int64_t layers, struct table_recompute
     return false;
 }
 
+/* Reads which modules selective recomputation repeats, ":mlp,core_attn", if that is what the whole
+ * text says. */
+static bool modules_read(const char *rest, struct table_recompute *out)
+{
+    static const struct { const char *name; unsigned again; } modules[] = {
+        {"core_attn", WORK_AGAIN_ATTENTION}, {"mlp", WORK_AGAIN_MLP}};
+    unsigned again = 0;
+    while (*rest == (again ? ',' : ':')) {
+        size_t n = strcspn(++rest, ","), i = 0;
+        while (i < ARRAY_LEN(modules) && (strlen(modules[i].name) != n ||
+                                          strncasecmp(rest, modules[i].name, n) != 0))
+            i++;
+        if (i == ARRAY_LEN(modules))
+            return false;
+        again |= modules[i].again;
+        rest += n;
+    }
+    out->again = again;
+    return again && !*rest;
+}
+
 bool table_recompute(const char *text, int64_t layers, struct table_recompute *out)
 {
     const char *rest = text + word_of(text);
@@ -77,6 +98,8 @@ bool table_recompute(const char *text, int64_t layers, struct table_recompute *o
         out->kind = RECOMPUTE_FULL;
     else
         return out->known &= !*text || is_first_word(text, "unstated"), false;
+    if (out->kind == RECOMPUTE_SELECTIVE)
+        out->known |= modules_read(rest, out);
     if (out->kind != RECOMPUTE_FULL)
         return true;
     out->known |= layers_read(rest, layers, out);

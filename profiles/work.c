@@ -218,6 +218,19 @@ static void layer_attentions(const struct shape *s, struct work_part *p)
     }
 }
 
+static void mlp_gemms(const struct shape *s, struct work_part *p)
+{
+    work_gemm_add(p, s->T, (s->m->gated_mlp ? 2 : 1) * s->F / s->t, s->D, 1);
+    work_gemm_add(p, s->T, s->D, s->F / s->t, 1);
+}
+
+/* Returns the bytes that the activation of an MLP reads and writes. */
+static double activation_bytes(const struct shape *s)
+{
+    double numbers = s->m->gated_mlp ? (s->k->fused_gate ? 3 : 5) : 2;
+    return s->w_bytes * s->T * numbers * s->F / s->t;
+}
+
 static void layer_gemms(const struct shape *s, struct work_part *p)
 {
     double selfs = (double)model_self_attentions(s->m);
@@ -228,8 +241,7 @@ static void layer_gemms(const struct shape *s, struct work_part *p)
         work_gemm_add(p, s->T, s->D, s->D / s->t, 1);
         work_gemm_add(p, s->b * s->x, 2 * s->r / s->t, (double)s->m->text_width, 1);
     }
-    work_gemm_add(p, s->T, (s->m->gated_mlp ? 2 : 1) * s->F / s->t, s->D, 1);
-    work_gemm_add(p, s->T, s->D, s->F / s->t, 1);
+    mlp_gemms(s, p);
     if (s->m->adaln == ADALN_FULL)
         work_gemm_add(p, s->b, 3 * s->blocks * s->D / s->t, s->D, 1);
 }
@@ -241,8 +253,7 @@ static void layer_elementwise(const struct shape *s, struct work_part *p)
     double stream = (2 * s->norms + residuals + (s->k->dropout ? 1.5 * s->blocks : 0)) * s->D +
                     2 * (double)model_modulations(s->m) * s->D;
     double inner = 2 * (selfs * (s->D + s->r) + cross * s->D);
-    double mlp = (s->m->gated_mlp ? (s->k->fused_gate ? 3 : 5) : 2) * s->F;
-    p->bytes = s->w_bytes * (s->Td * stream + s->T * (inner + mlp) / s->t);
+    p->bytes = s->w_bytes * (s->Td * stream + s->T * inner / s->t) + activation_bytes(s);
     p->norm_bytes = s->k->fused_norm ? 0 : 24 * s->norms * s->Td * s->D;
     p->kernels = 8 * s->blocks + (s->k->fused_norm ? 0 : 6 * s->norms) +
                  (attention_keeps_scores(s->k->attention) ? 5 : 0);
@@ -254,19 +265,28 @@ static struct work_video video_of(const struct shape *s)
                                .tp = s->t, .ring = s->c / s->A, .act_bytes = s->w_bytes};
 }
 
-/* Adds the sums over tensor-parallel ranks; with sp each is a gather and a scatter instead. */
+static double sum_bytes(const struct shape *s)
+{ return (s->t - 1) / s->t * s->T * s->D * s->w_bytes; }
+
+/* Adds sums over tensor-parallel ranks; with sp each is a gather and a scatter instead. */
+static void sums_add(const struct shape *s, const struct layout *l, double count,
+                     struct work_part *p)
+{
+    double part = sum_bytes(s);
+    if (l->sp) {
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, count);
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, count);
+    } else {
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, count);
+    }
+}
+
 static void layer_sums(const struct shape *s, const struct layout *l, struct work_part *p)
 {
-    double part = (s->t - 1) / s->t * s->T * s->D * s->w_bytes;
-    if (l->sp) {
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part, s->norms);
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_REDUCE_SCATTER, HIDE_NOTHING, part, s->norms);
-    } else {
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2 * part, s->norms);
-    }
+    sums_add(s, l, s->norms, p);
     struct work_video v = video_of(s);
     if (work_video_gathers(&v))
-        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, part,
+        work_message_add(p, TRAFFIC_TP, TRAFFIC_ALL_GATHER, HIDE_NOTHING, sum_bytes(s),
                          work_video_normed(s->m) / s->D);
 }
 
@@ -289,10 +309,28 @@ static double sums_of(const struct shape *s, enum work_unit_id u)
     return s->spec->frozen ? 0 : 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes;
 }
 
+static bool repeats(const struct shape *s, enum work_again what)
+{ return (s->spec->again ? s->spec->again : WORK_AGAIN_ATTENTION) & what; }
+
+/* Fills what selective recomputation repeats of a layer's forward. A repeated MLP is summed over tp
+ * once more, though nothing needs that, as it is repeated as a whole. */
+static void selective_part(const struct shape *s, const struct layout *l, struct work_part *p)
+{
+    const struct work_part *f = &s->w->parts[WORK_LAYER_FORWARD];
+    for (int i = 0; i < f->n_attentions && repeats(s, WORK_AGAIN_ATTENTION); i++)
+        work_attention_add(p, f->attentions[i]);
+    p->kernels = 2 * p->n_attentions;
+    if (!repeats(s, WORK_AGAIN_MLP))
+        return;
+    mlp_gemms(s, p);
+    p->bytes = activation_bytes(s);
+    p->kernels += 3;
+    sums_add(s, l, 1, p);
+}
+
 static void layer_parts(const struct shape *s, const struct layout *l)
 {
-    struct work_part *p = s->w->parts, *f = &p[WORK_LAYER_FORWARD],
-                     *part = &p[WORK_LAYER_SELECTIVE];
+    struct work_part *p = s->w->parts, *f = &p[WORK_LAYER_FORWARD];
     struct work_video v = video_of(s);
     layer_gemms(s, f);
     layer_attentions(s, f);
@@ -305,9 +343,7 @@ static void layer_parts(const struct shape *s, const struct layout *l)
     layer_sums(s, l, &p[WORK_LAYER_BACKWARD]);
     layer_exchanges(s, &p[WORK_LAYER_BACKWARD], 2);
     p[WORK_LAYER_FULL] = *f;
-    for (int i = 0; i < f->n_attentions; i++)
-        work_attention_add(part, f->attentions[i]);
-    part->kernels = 2 * f->n_attentions;
+    selective_part(s, l, &p[WORK_LAYER_SELECTIVE]);
 }
 
 /* Returns the bytes for each score that one layer's backward uses besides those that are kept. */
@@ -356,6 +392,10 @@ static void layer_kept(const struct shape *s)
     k->selective = k->stream + s->T * e * inner / s->t + s->b * s->x * e * 2 * s->r / s->t +
                    s->T * inner_in_fp8(s, selfs + cross) / s->t;
     k->none = k->selective + score_kept(s) * scored_pairs(s);
+    if (!repeats(s, WORK_AGAIN_ATTENTION))
+        k->selective = k->none;
+    if (repeats(s, WORK_AGAIN_MLP))
+        k->selective -= s->T * (e * gate + (i - e)) * s->F / s->t;
     k->full = s->Td * e * s->D;
     s->w->layer_work = 2 * s->Td * e * s->D + s->T * e * gate * s->F / s->t +
                        score_work(s) * scored_pairs(s);

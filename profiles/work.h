@@ -45,6 +45,8 @@ struct work_weights {
 };
 int work_weights(const struct model *m, struct work_weights *out, struct err *err);
 
+/* What selective recomputation repeats, of which sets are made. */
+enum work_again { WORK_AGAIN_ATTENTION = 1, WORK_AGAIN_MLP = 2 };
 struct work_spec {
     const struct model *model; /* borrowed, like all pointers here */
     const struct work_weights *weights;
@@ -55,6 +57,7 @@ struct work_spec {
     enum dtype act;            /* activations, weights in use and messages */
     bool fp8;                  /* the layers' products are computed in fp8 */
     bool ema;                  /* an average of the weights is kept, in f32 */
+    unsigned again;            /* set of work_again, by which 0 is attention alone */
     bool frozen;               /* weights get no gradients, but small adapters beside them (LoRA) */
     bool residual_wide;        /* reel: the residual stream and its gradient are f32 */
     bool moments_bf16;         /* reel: the optimizer's moments are bf16 */

@@ -374,6 +374,30 @@ static void parallel_block(void **state)
     assert_close(gemm_flops(p), gemm_flops(q), 1e-12, "products");
 }
 
+/* Selective recomputation may repeat the MLP, with its two products of 2 T D F/t FLOPs and its sum
+ * over tp; then the 4 F/t bytes of a token inside it are not kept. */
+static void again_mlp(void **state)
+{
+    struct fixture f;
+    const double T = 2 * S;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron");
+    build(&f, "tp=2,sp=1,mbs=2");
+    assert_int_equal(f.w.parts[WORK_LAYER_SELECTIVE].n_gemms, 0);
+    assert_int_equal(f.w.parts[WORK_LAYER_SELECTIVE].n_attentions, 1);
+    for (unsigned again = WORK_AGAIN_MLP; again <= (WORK_AGAIN_MLP | WORK_AGAIN_ATTENTION);
+         again++) {
+        f.spec.again = again;
+        const struct work_part *p = &build(&f, "tp=2,sp=1,mbs=2")->parts[WORK_LAYER_SELECTIVE];
+        assert_int_equal(p->n_attentions, again & WORK_AGAIN_ATTENTION ? 1 : 0);
+        assert_close(gemm_flops(p), 2 * 2 * T * D * F / 2, 1e-12, "products");
+        assert_close(p->bytes, 2 * T * 2 * F / 2, 1e-12, "the activation");
+        assert_int_equal(p->n_messages, 2);
+        assert_close(p->messages[0].bytes * p->messages[0].count, T * D * 2 / 2, 1e-12, "gather");
+        assert_close(f.w.kept.none - f.w.kept.selective, T * 4 * F / 2, 1e-12, "what is not kept");
+    }
+}
+
 /* With products in fp8 under Transformer Engine: of the 32 bytes for each number of the stream that a
  * layer keeps of a token, the inputs of two products take 1 less, and the MLP's second input, four
  * times as wide, 4; a copy of the attention's result takes 1 more. Weights of layers have two copies
@@ -639,6 +663,7 @@ int main(void)
         cmocka_unit_test(update), cmocka_unit_test(stages),
         cmocka_unit_test(frozen_weights),
         cmocka_unit_test(parallel_block),
+        cmocka_unit_test(again_mlp),
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
