@@ -295,6 +295,7 @@ static void video_read(struct model *m)
     m->text_width = m->hidden;
     m->adaln = ADALN_LORA_SINGLE;
     m->adaln_rank = ADALN_RANK;
+    m->cross_plain = strncasecmp(m->name, "wan", 3) == 0;
 }
 
 static const char *model_of_row(const struct table_line *l, const struct numbers *n,

@@ -624,6 +624,7 @@ static void stacks(void **state)
     framework_is("Megatron-DeepSpeed", ATTENTION_FLASH, "megatron-deepspeed");
     framework_is("PyTorch FSDP (Composer)", -1, "fsdp");
     framework_is("FSDP2", -1, "fsdp2");
+    framework_is("NeMo Automodel FSDP2", -1, "automodel");
     framework_is("megatron-lm 0.14", -1, "megatron");
     framework_is("megatron-lmx", -1, NULL);
     framework_is("fsdp2x", -1, NULL);
