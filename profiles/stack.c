@@ -50,6 +50,7 @@ static const struct json_field stack_fields[] = {
     FLAG(ring_merges, "its ring adds results and gradients of steps by operations of their own"),
     FLAG(parallel_block, "self-attention and MLP share a norm, its result, and the sum behind them "
                          "over tensor-parallel ranks"),
+    FLAG(sums_apart, "gradients of weights are added up by operations of their own"),
     {"weight_bytes", JSON_INT, AT(weight_bytes), .optional = true, .min = 0, .max = 8,
      .help = "of a weight that is kept; 0: as activations"},
     {"gradient_bytes", JSON_INT, AT(gradient_bytes), .min = 1, .max = 8,

@@ -51,6 +51,7 @@ struct stack {
      * operations of their own */
     bool eager, gathers_heads, ring_text, ring_merges;
     bool parallel_block; /* self-attention and MLP share a norm, their input, and the sum over tp */
+    bool sums_apart; /* gradients of weights are added up by operations of their own */
     int64_t weight_bytes;    /* of a kept weight; 0: as activations */
     int64_t gradient_bytes;  /* of a gradient summed over micro-batches */
     int64_t reduce_bytes;    /* of a gradient in messages */

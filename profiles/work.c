@@ -303,10 +303,12 @@ static void layer_exchanges(const struct shape *s, struct work_part *p, double r
                      parts - 1);
 }
 
-/* Returns the bytes read and written to add up the gradients of a unit's weights. */
+/* Returns the bytes read and written to add up the gradients of a unit's weights. Where no product
+ * does that, an operation of its own also reads the new gradient. */
 static double sums_of(const struct shape *s, enum work_unit_id u)
 {
-    return s->spec->frozen ? 0 : 2 * s->w->unit_elements[u] * (double)s->k->gradient_bytes;
+    double each = 2 * (double)s->k->gradient_bytes + (s->k->sums_apart ? s->w_bytes : 0);
+    return s->spec->frozen ? 0 : s->w->unit_elements[u] * each;
 }
 
 static bool repeats(const struct shape *s, enum work_again what)

@@ -596,6 +596,21 @@ static void eager(void **state)
     assert_true(p[WORK_LAYER_FORWARD].norm_bytes == 0 && p[WORK_LAYER_BACKWARD].norm_bytes == 0);
 }
 
+/* DeepSpeed's pipeline leaves a micro-batch's gradient beside the sum, both of 2 bytes: both are
+ * read and one is written. Megatron's products add to the sum of 4 bytes themselves. */
+static void sums_apart(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, &gpt, "megatron-deepspeed");
+    build(&f, "mbs=2");
+    double n = f.w.unit_elements[UNIT_LAYER];
+    assert_close(f.w.parts[WORK_LAYER_BACKWARD].sum_bytes, 6 * n, 1e-12, "by operations");
+    fixture_open(&f, &gpt, "megatron");
+    assert_close(build(&f, "mbs=2")->parts[WORK_LAYER_BACKWARD].sum_bytes, 8 * n, 1e-12,
+                 "by products");
+}
+
 static void framework_is(const char *framework, int attention, const char *name)
 {
     struct stacks all = {0};
@@ -668,7 +683,7 @@ int main(void)
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
-        cmocka_unit_test(like_another),
+        cmocka_unit_test(like_another), cmocka_unit_test(sums_apart),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
