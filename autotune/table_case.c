@@ -192,20 +192,31 @@ static bool is_of_device(const struct cluster *c, const struct device *d)
     return strcmp(c->device.name, d->name) == 0;
 }
 
-/* Finds the cluster profile that has this device, else one with a device of the same first word,
- * else any. Only such a profile says how devices are linked inside a node and between nodes. */
+/* Tells whether a cluster is a better guess than the best one so far: the one that lists the row's
+ * source, then one that has the device, then one that has a device of the same first word. */
+static bool cluster_is_nearer(const struct cluster *c, const struct cluster *best,
+                              const struct device *d, const char *source)
+{
+    if (!best || is_of_device(c, d) != is_of_device(best, d))
+        return !best || is_of_device(c, d);
+    if (is_of_device(c, d))
+        return cluster_has_source(c, source);
+    return is_kin(c->device.name, d->name) && !is_kin(best->device.name, d->name);
+}
+
+/* Finds the profile of the cluster that a row is of. Only such a profile says how devices are
+ * linked inside a node and between nodes. One that lists sources is no guess for others. */
 static void cluster_find(const struct table_profiles *p, const struct device *d,
-                         struct cluster *out)
+                         const char *source, struct cluster *out)
 {
     const struct cluster *best = NULL;
-    bool own = false;
-    for (size_t i = 0; i < p->n_clusters && !own; i++) {
+    for (size_t i = 0; i < p->n_clusters; i++) {
         const struct cluster *c = &p->clusters[i];
-        own = is_of_device(c, d);
-        if (own || !best ||
-            (is_kin(c->device.name, d->name) && !is_kin(best->device.name, d->name)))
+        if ((!*c->sources || cluster_has_source(c, source)) &&
+            cluster_is_nearer(c, best, d, source))
             best = c;
     }
+    bool own = is_of_device(best, d);
     *out = *best;
     if (!own && d->link_bytes_per_s > 0)
         out->node.link_bytes_per_s = d->link_bytes_per_s;
@@ -219,7 +230,7 @@ static const char *machine_read(const struct table_line *l, const struct numbers
     const struct device *d = gpu_find(p, table_gpu(text_of(l, COLUMN_gpu)), gb);
     if (!d)
         return table_no_gpu;
-    cluster_find(p, d, &c->cluster);
+    cluster_find(p, d, text_of(l, COLUMN_source), &c->cluster);
     if (gb > 0 && gb < 0.8 * (double)d->memory_bytes / 0x1p30)
         c->cluster.device.memory_bytes = (int64_t)(gb * 0x1p30 * 0.985);
     int64_t devices = or_rule(c, n->gpus_per_node, (double)c->cluster.node.devices);

@@ -215,7 +215,7 @@ int device_find(const char *pci_id, const char *driver_name, struct device *out,
 /* ---- clusters ---- */
 
 struct cluster_text {
-    const char *name;
+    const char *name, *sources;
     struct cluster c;
 };
 
@@ -241,6 +241,9 @@ static const struct json_field cluster_fields[] = {
      .help = "a leaf's downlink over its uplink bandwidth; 1: full bisection"},
     {"switch_latency_s", JSON_NUM, AT(switch_latency_s), .optional = true, .min = 0, .max = 1,
      .help = "of one more switch on the way: between leaves there are three; 0: not known"},
+    {"sources", JSON_TEXT, offsetof(struct cluster_text, sources), .optional = true,
+     .help = "beginnings of what published tables name as the source of runs on it, parted by "
+             "commas"},
 };
 #undef AT
 #define AT(field) offsetof(struct node_profile, field)
@@ -260,7 +263,8 @@ static const struct json_field node_fields[] = {
 };
 #undef AT
 
-static const struct cluster_text cluster_defaults = {.c.domain_nodes = 1,
+static const struct cluster_text cluster_defaults = {.sources = "",
+                                                     .c.domain_nodes = 1,
                                                      .c.spine_oversubscription = 1};
 
 static int cluster_device(const struct json_doc *doc, const cJSON *obj, const char *path,
@@ -309,6 +313,9 @@ static int cluster_read(const struct json_doc *doc, const cJSON *obj, const char
         return rc;
     if ((rc = field_copy_text(t.c.name, sizeof t.c.name, t.name, doc, path, "name", err)) < 0)
         return rc;
+    if (*t.sources && (rc = field_copy_text(t.c.sources, sizeof t.c.sources, t.sources, doc, path,
+                                            "sources", err)) < 0)
+        return rc;
     if ((rc = json_read(doc, json_member(obj, "node"), node, node_fields, ARRAY_LEN(node_fields),
                         NULL, &t.c.node, err)) < 0)
         return rc;
@@ -335,6 +342,8 @@ void cluster_write(const struct cluster *c, struct json_out *o, const char *key)
     json_put_int(o, "leaf_nodes", c->leaf_nodes);
     json_put_num(o, "spine_oversubscription", c->spine_oversubscription);
     json_put_num(o, "switch_latency_s", c->switch_latency_s);
+    if (*c->sources)
+        json_put_text(o, "sources", c->sources);
     json_obj_end(o);
 }
 
@@ -359,6 +368,19 @@ static int spec_split(const char *spec, char *base, size_t size, int64_t *nodes,
         return err_set(err, ERR_INPUT, "cluster '%s': %lld nodes: give 1 to %d", spec,
                        (long long)*nodes, LIMIT_RANKS);
     return 0;
+}
+
+bool cluster_has_source(const struct cluster *c, const char *source)
+{
+    const char *list = c->sources;
+    while (*list) {
+        size_t item = strcspn(list, ",");
+        if (strncasecmp(list, source, item) == 0)
+            return true;
+        list += item;
+        list += strspn(list, ", ");
+    }
+    return false;
 }
 
 int cluster_load(const char *spec, struct cluster *out, struct err *err)

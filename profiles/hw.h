@@ -48,6 +48,8 @@ struct node_profile {
 };
 struct cluster {
     char name[LIMIT_NAME_BYTES];
+    /* beginnings of what published tables name as the source of runs on it: "BLOOM-tr11, ..." */
+    char sources[LIMIT_NAME_BYTES];
     struct device device;
     struct node_profile node;
     int64_t nodes;
@@ -63,6 +65,8 @@ struct cluster {
 /* Returns the memory that a program finds on an empty device. */
 static inline int64_t device_usable_bytes(const struct device *d)
 { return d->memory_bytes - d->reserved_bytes; }
+/* Tells whether a table's source is one of the cluster's. */
+bool cluster_has_source(const struct cluster *c, const char *source);
 int device_load(const char *name_or_path, struct device *out, struct err *err);
 /* Finds the compiled-in device with this PCI id, else with this driver name (old drivers leave out
  * "NVIDIA "). ERR_NOT_FOUND: there is none. */

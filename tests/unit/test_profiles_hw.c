@@ -49,6 +49,7 @@ static void clusters(void **state)
         {"dgx-a100-40:2", 2, 16, "a100-sxm-40"}, {"dgx-a800:2", 2, 16, "a800-sxm"},
         {"dgx-h800:256", 256, 2048, "h800-sxm"}, {"dgx-b300:4", 4, 32, "b300"},
         {"gb200-nvl72:18", 18, 72, "gb200"}, {"gb300-nvl72:36", 36, 144, "gb300"},
+        {"jean-zay-a100:48", 48, 384, "a100-sxm"},
     };
     static const struct { const char *spec, *says; } bad[] = {
         {"dgx-h100", "no number of nodes: give it as dgx-h100:N"},
@@ -70,7 +71,7 @@ static void clusters(void **state)
         assert_int_equal(c.nodes, good[i].nodes);
         assert_int_equal(cluster_devices(&c), good[i].devices);
         assert_string_equal(c.device.name, good[i].device);
-        assert_true(c.leaf_nodes > 0 && c.spine_oversubscription == 1);
+        assert_true((c.leaf_nodes > 0 || *c.sources) && c.spine_oversubscription == 1);
         assert_true(c.node.link_bytes_per_s == c.device.link_bytes_per_s);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
