@@ -45,7 +45,7 @@ struct work_weights {
 };
 int work_weights(const struct model *m, struct work_weights *out, struct err *err);
 
-/* What selective recomputation repeats, of which sets are made. */
+/* Name the parts of a layer that selective recomputation may repeat; sets are made of them. */
 enum work_again { WORK_AGAIN_ATTENTION = 1, WORK_AGAIN_MLP = 2 };
 struct work_spec {
     const struct model *model; /* borrowed, like all pointers here */

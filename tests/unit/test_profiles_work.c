@@ -355,25 +355,6 @@ static void frozen_weights(void **state)
     assert_true(t.bytes[STATE_REDUCE] == 0 && t.bytes[STATE_GATHER_FORWARD] > 0);
 }
 
-/* A parallel block has one norm, one input of products and one sum over tp, and adds both results
- * to the stream at once: of 2 numbers of a norm and 3 of a residual for each of two sub-blocks 2 and
- * 2 go. */
-static void parallel_block(void **state)
-{
-    struct fixture one, two;
-    (void)state;
-    fixture_open(&one, &gpt, "megatron"), fixture_open(&two, &gpt, "megatron");
-    one.k.parallel_block = true;
-    const struct work_part *p = &build(&one, "tp=2,mbs=2")->parts[WORK_LAYER_FORWARD],
-                           *q = &build(&two, "tp=2,mbs=2")->parts[WORK_LAYER_FORWARD];
-    assert_close(q->bytes - p->bytes, 2 * 2.0 * S * 4 * D, 1e-12, "bytes");
-    assert_true(p->n_messages == 1 && q->n_messages == 1);
-    assert_true(p->messages[0].count == 1 && q->messages[0].count == 2);
-    assert_true(p->messages[0].bytes == q->messages[0].bytes);
-    assert_close(two.w.kept.none - one.w.kept.none, 2 * S * 4.0 * D, 1e-12, "kept");
-    assert_close(gemm_flops(p), gemm_flops(q), 1e-12, "products");
-}
-
 /* Selective recomputation may repeat the MLP, with its two products of 2 T D F/t FLOPs and its sum
  * over tp; then the 4 F/t bytes of a token inside it are not kept. */
 static void again_mlp(void **state)
@@ -396,6 +377,25 @@ static void again_mlp(void **state)
         assert_close(p->messages[0].bytes * p->messages[0].count, T * D * 2 / 2, 1e-12, "gather");
         assert_close(f.w.kept.none - f.w.kept.selective, T * 4 * F / 2, 1e-12, "what is not kept");
     }
+}
+
+/* A parallel block has one norm, one input of products and one sum over tp, and adds both results
+ * to the stream at once: of 2 numbers of a norm and 3 of a residual for each of two sub-blocks 2 and
+ * 2 go. */
+static void parallel_block(void **state)
+{
+    struct fixture one, two;
+    (void)state;
+    fixture_open(&one, &gpt, "megatron"), fixture_open(&two, &gpt, "megatron");
+    one.k.parallel_block = true;
+    const struct work_part *p = &build(&one, "tp=2,mbs=2")->parts[WORK_LAYER_FORWARD],
+                           *q = &build(&two, "tp=2,mbs=2")->parts[WORK_LAYER_FORWARD];
+    assert_close(q->bytes - p->bytes, 2 * 2.0 * S * 4 * D, 1e-12, "bytes");
+    assert_true(p->n_messages == 1 && q->n_messages == 1);
+    assert_true(p->messages[0].count == 1 && q->messages[0].count == 2);
+    assert_true(p->messages[0].bytes == q->messages[0].bytes);
+    assert_close(two.w.kept.none - one.w.kept.none, 2 * S * 4.0 * D, 1e-12, "kept");
+    assert_close(gemm_flops(p), gemm_flops(q), 1e-12, "products");
 }
 
 /* With products in fp8 under Transformer Engine: of the 32 bytes for each number of the stream that a
@@ -677,9 +677,8 @@ int main(void)
         cmocka_unit_test(shard_groups), cmocka_unit_test(units_in_use),
         cmocka_unit_test(embedding), cmocka_unit_test(kept_and_dropped),
         cmocka_unit_test(update), cmocka_unit_test(stages),
-        cmocka_unit_test(frozen_weights),
+        cmocka_unit_test(frozen_weights), cmocka_unit_test(again_mlp),
         cmocka_unit_test(parallel_block),
-        cmocka_unit_test(again_mlp),
         cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
