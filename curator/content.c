@@ -35,9 +35,10 @@ static bool same_hash(struct hash128 a, struct hash128 b)
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-int content_hash(const char *path, const char *name, struct hash128 *hash, struct err *err)
+int content_hash(const char *path, const char *name, struct hash128 *hash, struct stat *stamp,
+                 struct err *err)
 {
-    struct stat before, after;
+    struct stat after;
     struct err why = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && may_not(errno))
@@ -45,10 +46,10 @@ int content_hash(const char *path, const char *name, struct hash128 *hash, struc
                                              "or leave it out", name);
     if (fd >= 0)
         close(fd);
-    if (stamp_read(path, &before, &why) < 0 || hash_file(path, hash, &why) < 0 ||
+    if (stamp_read(path, stamp, &why) < 0 || hash_file(path, hash, &why) < 0 ||
         stamp_read(path, &after, &why) < 0)
         return err_set(err, ERR_TEMP, "source '%.400s': %.600s", name, why.text);
-    if (!same_stamp(&before, &after))
+    if (!same_stamp(stamp, &after))
         return err_set(err, ERR_BUSY, "source '%.600s' changes while it is read", name);
     return 0;
 }
@@ -60,4 +61,13 @@ int content_holds(const char *path, struct hash128 hash, struct err *err)
     if (hash_file(path, &found, &why) < 0)
         return err_set(err, ERR_TEMP, "%s", why.text);
     return same_hash(hash, found);
+}
+
+int content_stays(const char *path, struct hash128 hash, const struct stat *stamp, struct err *err)
+{
+    struct stat now;
+    int rc = stamp_read(path, &now, err);
+    if (rc < 0)
+        return rc;
+    return same_stamp(stamp, &now) ? 1 : content_holds(path, hash, err);
 }

@@ -9,12 +9,19 @@
 #ifndef CURATOR_CONTENT_H
 #define CURATOR_CONTENT_H
 
+#include <sys/stat.h>
+
 #include "base/err.h"
 #include "base/hash.h"
 
-/* Hashes the file at `path`, which errors call `name`. ERR_INPUT: the file may not be read, or is
- * gone. ERR_TEMP: it cannot be read now. ERR_BUSY: it changed while it was read. */
-int content_hash(const char *path, const char *name, struct hash128 *hash, struct err *err);
+/* Hashes the file at `path`, which errors call `name`. *stamp tells what it was then. ERR_INPUT:
+ * the file may not be read, or is gone. ERR_TEMP: it cannot be read now. ERR_BUSY: it changed while
+ * it was read. */
+int content_hash(const char *path, const char *name, struct hash128 *hash, struct stat *stamp,
+                 struct err *err);
+/* Returns 1 when the file at `path` still is the one that was hashed. It is hashed again only if
+ * its stamp is another. */
+int content_stays(const char *path, struct hash128 hash, const struct stat *stamp, struct err *err);
 /* Returns 1 when the file's content has this hash, and 0 when it has another. ERR_TEMP: the file
  * cannot be read now. */
 int content_holds(const char *path, struct hash128 hash, struct err *err);

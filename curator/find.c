@@ -495,7 +495,7 @@ static int hash_take(struct curation *k, struct source *s, struct err *why)
     (void)k;
     if (s->hashed)
         return 0;
-    if ((rc = content_hash(s->path, s->name, &s->hash, why)) < 0)
+    if ((rc = content_hash(s->path, s->name, &s->hash, &s->stamp, why)) < 0)
         return rc;
     s->hashed = true;
     return 0;
@@ -544,6 +544,8 @@ static int hashes_take(struct curation *k, struct err *err)
     return 0;
 }
 
+/* Reads a caption. Hours may have passed since the first source was hashed: if another file has
+ * this name by now, the caption is that one's. */
 static int caption_take(struct curation *k, struct source *s, struct err *why)
 {
     int64_t unused = 0;
@@ -551,7 +553,12 @@ static int caption_take(struct curation *k, struct source *s, struct err *why)
     int rc = source_caption_read(s, k->strict, &unused, &missing, why);
     k->unused_keys += unused;
     k->captions_missing += missing;
-    return rc == ERR_NOMEM ? rc : rc < 0 ? ERR_INPUT : 0;
+    if (rc < 0)
+        return rc == ERR_NOMEM ? rc : ERR_INPUT;
+    if ((rc = content_stays(s->path, s->hash, &s->stamp, why)) < 0)
+        return rc;
+    return rc ? 0 : err_set(why, ERR_INPUT, "source '%.600s' changed while the others were read",
+                            s->name);
 }
 
 int sources_find(struct curation *k, const char *const *operands, size_t n, struct err *err)

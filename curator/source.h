@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/hash.h"
@@ -37,6 +38,7 @@ struct source {
     char *name;
     struct hash128 hash;          /* of the file */
     bool hashed;
+    struct stat stamp;            /* of the file when it was hashed */
     char *caption; /* the first line of NAME.txt, or "caption" of NAME.json; "" without either */
     dev_t dev;
     ino_t ino;
