@@ -4,7 +4,8 @@
  * Letters are those of work.h, and these:
  *
  *     Td   tokens of which a rank has norms and residuals: T/t with sequence parallelism, else T
- *     r    width of the keys, D·g/a: with fewer key heads than query heads it is less than D
+ *     r    width of the keys, D·g/a: with fewer key heads than query heads it is less than D. With
+ *          fewer key heads than tp ranks each rank has a copy of one, so that it is D·t/a.
  *     A    ranks of the all-to-all group, a part of cp
  *     s    sums over tp ranks in the forward of a layer: one for each self-attention, one for the
  *          MLP and one for cross-attention
@@ -16,7 +17,7 @@
  *     self-attention    [T, D] x [D, (D + 2r)/t],  [T, D/t] x [D/t, D]
  *     cross-attention   [T, D] x [D, D/t],  [T, D/t] x [D/t, D],  [b x, W] x [W, 2r/t]
  *     MLP               [T, D] x [D, F/t] (gated: twice as wide),  [T, F/t] x [F/t, D]
- *     modulation        [b, D] x [D, 3 s D/t] where AdaLN is full
+ *     modulation        [b, D] x [D, 3 D/t] where AdaLN is full, for each sub-block that has one
  *
  * In attention itself the queries of S A/c tokens meet S keys, in b a/(t A) heads. There are q k
  * pairs, or half of them with a causal mask. The family stdit attends along frames and places
@@ -137,7 +138,7 @@ static struct shape shape_of(const struct work_spec *spec, const struct layout *
     const struct model *m = spec->model;
     struct shape s = {.spec = spec, .m = m, .k = spec->stack, .w = w};
     s.D = (double)m->hidden, s.F = (double)m->ffn;
-    s.r = s.D * (double)m->kv_heads / (double)m->heads;
+    s.r = (double)(num_max_i64(m->kv_heads, l->tp) * model_head_dim(m));
     s.t = (double)l->tp, s.c = (double)l->cp, s.A = (double)layout_a2a_group(l, m);
     s.b = (double)l->mbs, s.S = (double)seq_tokens(spec->seq);
     s.x = model_has_cross(m) ? (double)(spec->text ? spec->text : m->text_len) : 0;
@@ -243,7 +244,7 @@ static void layer_gemms(const struct shape *s, struct work_part *p)
     }
     mlp_gemms(s, p);
     if (s->m->adaln == ADALN_FULL)
-        work_gemm_add(p, s->b, 3 * s->blocks * s->D / s->t, s->D, 1);
+        work_gemm_add(p, s->b, 3 * (double)model_modulations(s->m) * s->D / s->t, s->D, 1);
 }
 
 static void layer_elementwise(const struct shape *s, struct work_part *p)
@@ -478,10 +479,21 @@ static void send_part(const struct shape *s, const struct layout *l)
                     s->k->sends_overlap ? HIDE_FORWARD : HIDE_NOTHING, bytes, 1);
 }
 
+/* Returns the weights of a layer that all tp ranks have together beyond the list of parameters, as
+ * they have copies of the heads of keys and values. */
+static double copied_weights(const struct shape *s)
+{
+    double width = s->r - (double)(s->m->kv_heads * model_head_dim(s->m));
+    double inputs = (double)model_self_attentions(s->m) * s->D +
+                    (s->x > 0 ? (double)s->m->text_width : 0);
+    return 2 * width * inputs;
+}
+
 static void elements_of(const struct shape *s, const struct layout *l)
 {
     for (int u = 0; u < WORK_UNITS; u++)
         s->w->unit_elements[u] = s->spec->weights->split[u] / s->t + s->spec->weights->whole[u];
+    s->w->unit_elements[UNIT_LAYER] += copied_weights(s) / s->t;
     /* A head tied to the embedding exists twice if the two are on different stages. */
     if (l->pp > 1 && !model_is_video(s->m) && s->spec->weights->split[UNIT_LAST] == 0)
         s->w->unit_elements[UNIT_LAST] += (double)s->m->vocab * s->D / s->t;

@@ -1,9 +1,7 @@
 /* The account of a rank's work: the published formulas, computed by hand; parameters against the
- * list; stacks by name. */
+ * list. */
 #include "tests/lib/test_profiles.h"
 
-#include "profiles/catalog.h"
-#include "profiles/constants.h"
 #include "profiles/params.h"
 #include "profiles/work.h"
 
@@ -120,6 +118,45 @@ static const struct work_message *message_of(const struct work_part *p, enum tra
         if (p->messages[i].group == group)
             return &p->messages[i];
     return NULL;
+}
+
+/* Four tp ranks and two heads of keys: each rank has a copy of one, as it has one of four. */
+static void copied_heads(void **state)
+{
+    struct fixture two, four;
+    struct model m = gpt;
+    (void)state;
+    fixture_open(&four, &gpt, "megatron");
+    m.kv_heads = 2;
+    fixture_open(&two, &m, "megatron");
+    const struct work *b = build(&two, "tp=4,cp=2"), *a = build(&four, "tp=4,cp=2");
+    assert_close(gemm_flops(&b->parts[WORK_LAYER_FORWARD]),
+                 gemm_flops(&a->parts[WORK_LAYER_FORWARD]), 1e-12, "products");
+    assert_close(message_of(&b->parts[WORK_LAYER_FORWARD], TRAFFIC_RING)->bytes,
+                 message_of(&a->parts[WORK_LAYER_FORWARD], TRAFFIC_RING)->bytes, 1e-12, "ring");
+    assert_close(b->unit_elements[UNIT_LAYER], a->unit_elements[UNIT_LAYER], 1e-12, "weights");
+    const struct work *half = build(&two, "tp=2");
+    double once = 2.0 * S * (3 * D * D + 2 * D * F) / 2;
+    assert_close(gemm_flops(&half->parts[WORK_LAYER_FORWARD]), once, 1e-12, "divided, not copied");
+}
+
+/* The product that makes modulation has three vectors for each sub-block that is modulated:
+ * moviegen's cross-attention is not. */
+static void modulation(void **state)
+{
+    struct fixture f;
+    struct model m, plain;
+    struct err err;
+    (void)state;
+    assert_ok(model_load("moviegen-30b", &m, &err), &err);
+    assert_int_equal(m.adaln, ADALN_FULL);
+    plain = m, plain.cross_plain = !m.cross_plain;
+    fixture_open(&f, &m, "megatron");
+    double with = gemm_flops(&build(&f, "tp=1")->parts[WORK_LAYER_FORWARD]);
+    fixture_open(&f, &plain, "megatron");
+    double other = gemm_flops(&build(&f, "tp=1")->parts[WORK_LAYER_FORWARD]);
+    double block = 2.0 * 3 * (double)(m.hidden * m.hidden);
+    assert_close(m.cross_plain ? other - with : with - other, block, 1e-6, "of one sub-block");
 }
 
 /* Two all-reduces a layer of T D w bytes, 2 (t-1)/t of each; the ring's keys and values. */
@@ -611,67 +648,11 @@ static void sums_apart(void **state)
                  "by products");
 }
 
-static void framework_is(const char *framework, int attention, const char *name)
-{
-    struct stacks all = {0};
-    struct err err;
-    assert_ok(stacks_load(&all, &err), &err);
-    const struct stack *s = stack_of_framework(&all, framework, attention);
-    assert_string_equal(s ? s->name : "none", name ? name : "none");
-    stacks_release(&all);
-}
-
-static void stacks(void **state)
-{
-    const char *const *names = catalog_stack_names;
-    struct stack s;
-    struct err err;
-    (void)state;
-    assert_non_null(*names);
-    for (; *names; names++) {
-        assert_ok(stack_load(*names, &s, &err), &err);
-        assert_string_equal(s.name, *names);
-    }
-    assert_fails(stack_load("megatorn", &s, &err), ERR_NOT_FOUND, &err, "mean 'megatron'");
-    framework_is("Megatron-LM 0.14", -1, "megatron");
-    framework_is("Megatron-LM", ATTENTION_FUSED_SCORES, "megatron-2021");
-    framework_is("Megatron-LM", ATTENTION_FLASH2, "megatron-2021");
-    framework_is("Megatron-DeepSpeed", ATTENTION_FLASH, "megatron-deepspeed");
-    framework_is("PyTorch FSDP (Composer)", -1, "fsdp");
-    framework_is("FSDP2", -1, "fsdp2");
-    framework_is("NeMo Automodel FSDP2", -1, "automodel");
-    framework_is("megatron-lm 0.14", -1, "megatron");
-    framework_is("megatron-lmx", -1, NULL);
-    framework_is("fsdp2x", -1, NULL);
-    framework_is("nobody's", -1, NULL);
-}
-
-/* DFM runs on Megatron-Core: what was learnt for that holds for it. Automodel stands alone. */
-static void like_another(void **state)
-{
-    static struct constants c = {.n = 1};
-    static const struct { const char *name; double value; } cases[] = {
-        {"megatron", 1.7}, {"dfm", 1.7}, {"automodel", 1}};
-    double v[CONSTANTS];
-    struct cluster h100;
-    struct err err;
-    (void)state;
-    assert_ok(cluster_load("dgx-h100:1", &h100, &err), &err);
-    c.items[0] = (struct constant){.id = CONSTANT_ELEMENTWISE, .stack = "megatron", .value = 1.7};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct stack s;
-        assert_ok(stack_load(cases[i].name, &s, &err), &err);
-        constants_resolve(&c, &h100.device, &s, v);
-        assert_true(v[CONSTANT_ELEMENTWISE] == cases[i].value);
-        assert_non_null(constants_at(&c, CONSTANT_ELEMENTWISE, &h100.device, &s));
-        assert_int_equal(c.n, i == 2 ? 2 : 1); /* only Automodel gets one of its own */
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations), cmocka_unit_test(work_of_layer),
+        cmocka_unit_test(copied_heads), cmocka_unit_test(modulation),
         cmocka_unit_test(text_mlp), cmocka_unit_test(messages),
         cmocka_unit_test(messages_backward), cmocka_unit_test(sharded_state),
         cmocka_unit_test(shard_groups), cmocka_unit_test(units_in_use),
@@ -679,10 +660,10 @@ int main(void)
         cmocka_unit_test(update), cmocka_unit_test(stages),
         cmocka_unit_test(frozen_weights), cmocka_unit_test(again_mlp),
         cmocka_unit_test(parallel_block),
-        cmocka_unit_test(units), cmocka_unit_test(largest), cmocka_unit_test(stacks),
+        cmocka_unit_test(units), cmocka_unit_test(largest),
         cmocka_unit_test(in_fp8), cmocka_unit_test(gathered_heads),
         cmocka_unit_test(gathered_nothing), cmocka_unit_test(eager),
-        cmocka_unit_test(like_another), cmocka_unit_test(sums_apart),
+        cmocka_unit_test(sums_apart),
     };
     return cmocka_run_group_tests_name("profiles_work", tests, NULL, NULL);
 }
