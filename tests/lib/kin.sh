@@ -33,7 +33,7 @@ told() {
     node=$!; wait_for 20 listens; kill -TERM $node
     wait_for 20 told_are "$(wc -w <<< "$want")"
     start $mark ${LATE-RANK=99} bash -c "$(hears late)"
-    wait_for 20 grep -qx late told; kill -USR2 $node; wait $node
+    wait_for 20 grep -qx late told; kill -USR2 $node; wait $node; late=$(cat pid.late)
     [ "$(sort told | grep -vx late | tr '\n' ' ')" = "$want " ] && all_live
     ok $? "$2 ($(sort told | tr '\n' ' '))"; kill -9 $(cat pid.*) 2> /dev/null; rm pid.*
 }
