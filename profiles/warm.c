@@ -24,7 +24,9 @@
 struct warm_row { const char *from, *hash; bool partial; };
 static const struct json_field warm_fields[] = {
     {"from", JSON_TEXT, offsetof(struct warm_row, from),
-     .help = "a safetensors file, or the folder step-N of a checkpoint"},
+     .help = "a safetensors file, or the folder step-N of a checkpoint. Its position tables "
+             "(pos_t, pos_h, pos_w) may have another number of rows, and are then interpolated, "
+             "with a message"},
     {"source_hash", JSON_TEXT, offsetof(struct warm_row, hash), .optional = true,
      .help = "32 hex digits, of the file or of the checkpoint's manifest; left out: whatever "
              "is there at launch"},
@@ -155,15 +157,24 @@ static int folder_refuse(const char *from, struct err *err)
     return rc;
 }
 
+int warm_check(const char *from, struct err *err)
+{
+    char manifest[LIMIT_PATH_BYTES];
+    struct stat st;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", from);
+    return stat(from, &st) == 0 && S_ISDIR(st.st_mode) && !file_exists(manifest)
+               ? folder_refuse(from, err)
+               : 0;
+}
+
 int warm_hash(const char *from, struct hash128 *out, struct err *err)
 {
-    char path[LIMIT_PATH_BYTES];
-    struct stat st;
-    snprintf(path, sizeof path, "%s/manifest.json", from);
-    if (file_exists(path))
-        return hash_file(path, out, err);
-    return stat(from, &st) == 0 && S_ISDIR(st.st_mode) ? folder_refuse(from, err)
-                                                       : hash_file(from, out, err);
+    char manifest[LIMIT_PATH_BYTES];
+    int rc;
+    if ((rc = warm_check(from, err)) < 0)
+        return rc;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", from);
+    return hash_file(file_exists(manifest) ? manifest : from, out, err);
 }
 
 int warm_bind(struct warm *w, struct err *err)

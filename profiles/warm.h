@@ -32,6 +32,8 @@ void warm_write(const struct warm *w, struct json_out *o, bool for_hash);
  * it cannot be read, ERR_INPUT if it is a folder without a checkpoint; of a run's folder the error
  * names the newest. */
 int warm_hash(const char *from, struct hash128 *out, struct err *err);
+/* Refuses a source that is a folder without a checkpoint, as warm_hash does. */
+int warm_check(const char *from, struct err *err);
 int warm_bind(struct warm *w, struct err *err);
 static inline bool warm_hash_known(const struct warm *w) { return w->hash.hi || w->hash.lo; }
 /* Translates a name by the first rule that matches the whole of it; a name without a matching rule

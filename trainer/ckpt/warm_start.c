@@ -170,7 +170,7 @@ static int entry_find(struct source *s, int64_t i, struct err *err)
 /* ---- tensors that only one side has ---- */
 
 /* Collects as many names as there is room for: "'a', 'b' and 7 more (…)". */
-enum { NAMES_BYTES = 320 };
+enum { NAMES_BYTES = 220 }; /* two lists and a path of as many fit into an error */
 struct names { char text[NAMES_BYTES + 80]; int64_t n, told; };
 
 static void names_add(struct names *l, const char *name)
@@ -221,6 +221,21 @@ static void lists_make(struct source *s, struct lists *l)
         (struct warm_count){params->n, params->n - l->missing.n, l->missing.n, l->unused.n};
 }
 
+/* Says which position tables have another number of rows than the source's. */
+static void tables_say(const struct source *s, const char *before, warm_say_fn *say, void *ctx)
+{
+    char line[LIMIT_NAME_BYTES + 96];
+    for (int64_t i = 0; i < s->params->n; i++) {
+        const struct param *p = &s->params->items[i];
+        const struct entry *e = s->of[i] < 0 ? NULL : &s->entries[s->of[i]];
+        if (!e || same_shape(e, p))
+            continue;
+        snprintf(line, sizeof line, "%sinterpolated: %s, %lld rows of the source for %lld", before,
+                 p->name, (long long)e->dim[0], (long long)p->dim[0]);
+        say(ctx, line);
+    }
+}
+
 /* Says every name, each in a line of its own. */
 static void all_say(const struct source *s, warm_say_fn *say, void *ctx)
 {
@@ -235,6 +250,7 @@ static void all_say(const struct source *s, warm_say_fn *say, void *ctx)
         if (s->of[i] < 0)
             say(ctx, line);
     }
+    tables_say(s, "", say, ctx);
 }
 
 static void lists_say(const struct source *s, const struct lists *l, warm_say_fn *say, void *ctx)
@@ -252,6 +268,7 @@ static void lists_say(const struct source *s, const struct lists *l, warm_say_fn
              (long long)l->missing.n, l->missing.text);
     if (l->missing.n)
         say(ctx, line);
+    tables_say(s, "init: ", say, ctx);
 }
 
 /* Checks that every tensor of the source is used and that every parameter but adapters is found,
@@ -449,6 +466,8 @@ int warm_fits(const struct run *run, warm_say_fn *say, void *ctx, struct warm_co
     };
     int rc;
     if ((rc = finetune_params(&run->model, &run->finetune, &params, err)) < 0)
+        goto out;
+    if ((rc = warm_check(s.w->from, err)) < 0)
         goto out;
     if ((rc = hash_check(s.w, err)) < 0)
         goto out;

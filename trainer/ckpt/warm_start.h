@@ -19,16 +19,16 @@ typedef void warm_say_fn(void *ctx, const char *line);
  * and the tensors of the source for which the model has no place (unused). */
 struct warm_count { int64_t tensors, taken, missing, unused; };
 /* Fills the weights instead of optim_init; all ranks of the world call it. `say` is called on every
- * rank with lines that say which tensors were taken, are missing and are not used, with as many
- * names of each as there is room for; it may be NULL. *count, unless NULL, is the same on all
- * ranks. Also returns ERR_INPUT if tensors are missing or not used and the run does not allow it
- * ("partial"). */
+ * rank with lines that say which tensors were taken, are missing, are not used or are interpolated,
+ * with as many names of each as there is room for; it may be NULL. *count, unless NULL, is the same
+ * on all ranks. Also returns ERR_INPUT if tensors are missing or not used and the run does not
+ * allow it ("partial"). */
 int warm_start(struct optim *o, warm_say_fn *say, void *ctx, struct warm_count *count,
                struct err *err);
 /* Checks whether the source has the hash that the run names, and tensors with the names and shapes
  * that the run needs. One process does it, and loads no weights. It refuses these faults in the
  * same words as warm_start, but does not verify the files of a checkpoint. `say` is called with a
- * line for each tensor that is not used or missing, and also if that is refused. */
+ * line for each tensor that is not used, missing or interpolated, and also if that is refused. */
 int warm_fits(const struct run *run, warm_say_fn *say, void *ctx, struct warm_count *count,
               struct err *err);
 

@@ -427,7 +427,15 @@ out:
 
 /* ---- fits ---- */
 
-static void line_add(void *text, const char *line) { str_addf(text, "%s\n", line); }
+/* Adds a line. The names of tensors in it may have any bytes. */
+static void line_add(void *text, const char *line)
+{
+    struct str *to = text;
+    size_t before = to->len;
+    str_addf(to, "%s\n", line);
+    if (to->len > before)
+        str_disarm(to->p + before, to->len - 1 - before, "");
+}
 
 /* Prints the names of all tensors that are not used or missing, also where that is an error. */
 static int fits_print(const struct run *run, struct err *err)
