@@ -189,6 +189,9 @@ static int options_check(const struct opt_values *v, struct err *err)
                        "--seq is of samples made on the spot, those of --data '%s' have their own: "
                        "give one of them",
                        opt_text(v, "data"));
+    if (opt_bool(v, "quiet") && opt_given(v, "log-interval") && opt_int(v, "log-interval") > 0)
+        return err_set(err, ERR_USAGE,
+                       "--quiet and --log-interval: quiet says nothing of steps: give one of them");
     if (opt_given(v, "give-up") && !opt_bool(v, "trial"))
         return err_set(err, ERR_USAGE, "--give-up ends a trial early: give --trial with it");
     for (size_t i = 0; i < ARRAY_LEN(of_attempt); i++)
