@@ -434,9 +434,10 @@ static void captions_look(struct curation *k,
     }
 }
 
-/* Drops all sources that are the same as another one, except the first by by_caption. The keys of
- * samples are made from the content, so each content may have only one source. The remaining
- * sources are sorted by name, so that messages do not depend on places on the disk. */
+/* Drops all sources that are the same as another one, except the first by by_caption, which is
+ * called a video if any of their names says so. The keys of samples are made from the content, so
+ * each content may have only one source. The remaining sources are sorted by name, so that messages
+ * do not depend on places on the disk. */
 static void duplicates_drop(struct curation *k, int (*order)(const void *, const void *),
                             bool (*same)(const struct source *, const struct source *))
 {
@@ -450,6 +451,7 @@ static void duplicates_drop(struct curation *k, int (*order)(const void *, const
             log_msg(LOG_WARN, "%s: same content as %s, left out%s", k->sources[i].name,
                     k->sources[kept - 1].name,
                     k->sources[i].captioned ? " with its caption" : "");
+            k->sources[kept - 1].maybe &= k->sources[i].maybe;
             source_release(&k->sources[i]);
         } else {
             k->sources[kept++] = k->sources[i];

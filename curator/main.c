@@ -273,7 +273,7 @@ static void known_drop(struct curation *k, const struct record *was, const struc
     int64_t kept = 0;
     for (int64_t i = 0; i < k->n; i++) {
         const struct record_source *old = record_find(was, now->sources[i].hash);
-        if (!old || old->left_out) {
+        if (!old || record_is_open(old, k->sources[i].maybe)) {
             k->sources[kept++] = k->sources[i];
             continue;
         }
@@ -303,7 +303,8 @@ static void gone_say(const struct curation *k, const struct record *was, const s
     for (int64_t i = 0; i < was->n; i++) {
         const struct record_source *old = &was->sources[i];
         bool named = record_has_name(now, old->name);
-        if (old->left_out || record_find(now, old->hash) || is_bad_name(k, old->name))
+        if (old->left_out || old->no_video || record_find(now, old->hash) ||
+            is_bad_name(k, old->name))
             continue;
         told->changed += named;
         told->gone += !named;

@@ -77,6 +77,7 @@ static int sources_take(const struct curation *k, struct record *r, struct err *
     for (int64_t i = 0; i < k->n; i++) {
         const struct source *s = &k->sources[i];
         struct record_source *to = &r->sources[r->n++];
+        to->no_video = s->maybe; /* until it was worked on */
         hash_format(s->hash, to->hash);
         hash_format(hash_128(s->caption, strlen(s->caption)), to->caption);
         if (!(to->name = strdup(s->name)))
@@ -127,6 +128,7 @@ static int sources_read(const cJSON *list, struct record *r, struct err *err)
         struct record_source *s = &r->sources[r->n++];
         snprintf(s->hash, sizeof s->hash, "%s", json_text(at, "hash", ""));
         snprintf(s->caption, sizeof s->caption, "%s", json_text(at, "caption", ""));
+        s->no_video = cJSON_IsTrue(json_member(at, "no_video"));
         const char *left_out = json_text(at, "left_out", NULL);
         s->left_out = left_out ? strdup(left_out) : NULL;
         if (!(s->name = strdup(json_text(at, "name", ""))) || (left_out && !s->left_out))
@@ -151,6 +153,8 @@ static void record_format(const struct record *r, const char *checksum, struct s
         json_put_text(&o, "caption", r->sources[i].caption);
         if (r->sources[i].left_out)
             json_put_text(&o, "left_out", r->sources[i].left_out);
+        if (r->sources[i].no_video)
+            json_put_bool(&o, "no_video", true);
         json_obj_end(&o);
     }
     json_arr_end(&o);
@@ -321,10 +325,11 @@ int record_mark(struct record *r, const struct curation *k, struct err *err)
 {
     for (int64_t i = 0; i < k->n; i++) {
         char hash[HASH_TEXT_BYTES];
-        if (!curation_is_bad(k, i))
-            continue;
         struct record_source *s =
             &r->sources[record_find(r, hash_format(k->sources[i].hash, hash)) - r->sources];
+        s->no_video = !k->results[i].ok && k->sources[i].maybe;
+        if (!curation_is_bad(k, i))
+            continue;
         free(s->left_out);
         if (!(s->left_out = strdup(k->results[i].reason)))
             return err_set(err, ERR_NOMEM, "out of memory for source '%s'", s->name);
@@ -341,6 +346,11 @@ static int source_copy(struct record_source *to, const struct record_source *fro
         : err_set(err, ERR_NOMEM, "out of memory for source '%s'", from->name);
 }
 
+bool record_is_open(const struct record_source *old, bool maybe)
+{
+    return old->left_out || (old->no_video && !maybe);
+}
+
 int record_merge(struct record *r, const struct record *more, struct err *err)
 {
     struct record_source *all = calloc((size_t)(r->n + more->n + 1), sizeof *all);
@@ -351,16 +361,18 @@ int record_merge(struct record *r, const struct record *more, struct err *err)
                        (long long)(r->n + more->n));
     for (int64_t i = 0; i < more->n; i++) {
         const struct record_source *old = record_find(r, more->sources[i].hash);
-        if (old && !old->left_out)
+        if (old && !record_is_open(old, more->sources[i].no_video))
             continue;
         if ((rc = source_copy(&all[n++], &more->sources[i], err)) < 0)
             goto out;
     }
-    for (int64_t i = 0; i < r->n; i++)
-        if (r->sources[i].left_out)
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct record_source *now = record_find(more, r->sources[i].hash);
+        if (record_is_open(&r->sources[i], !now || now->no_video))
             source_free(&r->sources[i]);
         else
             all[n++] = r->sources[i];
+    }
     free(r->sources);
     free(r->by_hash);
     qsort(all, (size_t)n, sizeof *all, by_name);

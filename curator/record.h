@@ -14,9 +14,11 @@
 
 /* Describes one source. `hash` and `caption` are hashes of its content and its caption. `left_out`
  * says why the source gave no clip, and is NULL for a source that the dataset holds. An update
- * works once more on each source that was left out. */
+ * works once more on each source that was left out. no_video: it is none, and its name did not say
+ * that it is one; an update works on it once more when its name says so. */
 struct record_source {
     char *name, *left_out;
+    bool no_video;
     char hash[HASH_TEXT_BYTES], caption[HASH_TEXT_BYTES];
 };
 struct record {
@@ -45,10 +47,13 @@ bool record_has_name(const struct record *r, const char *name);
 int64_t record_left_out(const struct record *r, const struct record_source **first);
 /* Returns the source with this content, or NULL when there is none. */
 const struct record_source *record_find(const struct record *r, const char *hash);
-/* Marks the sources that were worked on and turned out bad. */
+/* Marks the sources that were worked on and turned out bad, or no video. */
 int record_mark(struct record *r, const struct curation *k, struct err *err);
+/* Says whether an update is to work on a source that the dataset's record has: it gave no clip, and
+ * may be asked for now. maybe: as in struct source. */
+bool record_is_open(const struct record_source *old, bool maybe);
 /* Adds to r the sources of `more` whose content r does not hold. Drops the sources that r had left
- * out. */
+ * out, and replaces those that are open. */
 int record_merge(struct record *r, const struct record *more, struct err *err);
 
 #endif
