@@ -493,6 +493,9 @@ $(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o \
 ifeq ($(V),release)
 $(B)/obj/tests/unit/%.o $(B)/obj/tests/gpu/%.o: CFLAGS += -O1
 $(foreach m,autotune base db fold launcher sched,$(B)/obj/tests/unit/test_$(m)_%.o): CFLAGS += -O0
+# These draw thousands of pictures.
+$(B)/obj/tests/unit/test_curator_shot%.o: CFLAGS += -O2 -fno-math-errno -fno-trapping-math \
+  -ffinite-math-only -fno-signed-zeros
 endif
 # The cases of the operations (tests/gpu) run on any table, so both programs are linked with them.
 $(B)/tests/test_trainer_cases $(B)/tests/test_trainer_cuda_cases: $(call objs,$(call src,tests/gpu))

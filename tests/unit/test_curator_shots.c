@@ -65,28 +65,52 @@ struct truth { int64_t cuts[MAX_CUTS], n, fades[MAX_CUTS], n_fades; };
 /* The rate at which a video whose frames are shown so often shows them. */
 static double rate_of(int64_t times) { return times > 5 ? 60 : 24; }
 
-/* As rate conversion does: each frame is shown `times` times, with a coder's
- * rounding in its first two repeats. */
-static void frame_push(struct shots *s, uint8_t *planes, int64_t times, int64_t *shown)
+/* A detector, which is shown each frame `times` times, and how its answers compare with what was
+ * true. */
+struct judged {
+    int64_t times, shown;
+    struct shots *shots;
+    struct truth truth;
+    int64_t found, all, wrong, said, fades, fades_found;
+};
+
+/* As rate conversion does: the frame is shown `times` times, with a coder's rounding in its first
+ * two repeats. */
+static void frame_push(struct judged *j, const uint8_t *frame)
 {
     struct err err = {0};
-    for (int64_t i = 0; i < times; i++) {
+    uint8_t planes[SHOTS_BYTES];
+    memcpy(planes, frame, sizeof planes);
+    for (int64_t i = 0; i < j->times; i++) {
         if (i == 1 || i == 2)
-            for (int64_t k = (*shown * 7 + i) % 11; k < SHOTS_BYTES; k += 11)
+            for (int64_t k = (j->shown * 7 + i) % 11; k < SHOTS_BYTES; k += 11)
                 planes[k] = (uint8_t)(planes[k] ^ 1);
-        assert_int_equal(shots_push(s, planes, (double)*shown / rate_of(times), &err), 0);
-        ++*shown;
+        double time_s = (double)j->shown++ / rate_of(j->times);
+        assert_int_equal(shots_push(j->shots, planes, time_s, &err), 0);
     }
 }
 
-/* Pushes one sequence, each frame `times` times; scenes of 20 to 90 frames, one in six followed by
- * a fade through black, one in five holding a flash. */
-static void sequence_push(struct shots *s, uint64_t seed, int64_t times, struct truth *truth)
+static void scene_end(struct judged *j, bool fade, bool last)
+{
+    uint8_t black[SHOTS_BYTES];
+    if (fade) {
+        memset(black, 16, SHOTS_PLANE);
+        memset(black + SHOTS_PLANE, 128, 2 * SHOTS_PLANE);
+        for (int i = 0; i < 4; i++)
+            frame_push(j, black);
+        j->truth.fades[j->truth.n_fades++] = j->shown;
+    } else if (!last) {
+        j->truth.cuts[j->truth.n++] = j->shown;
+    }
+}
+
+/* Draws one sequence and shows it to all detectors; scenes of 20 to 90 frames, one in six followed
+ * by a fade through black, one in five holding a flash. */
+static void sequence_push(struct judged *judged, size_t n, uint64_t seed)
 {
     uint64_t k = 0;
-    int64_t frame = 0, shown = 0;
+    int64_t frame = 0;
     uint8_t planes[SHOTS_BYTES];
-    *truth = (struct truth){0};
     for (int scene = 0; scene < 14; scene++) {
         struct scene look = scene_make(seed, &k);
         int64_t length = (int64_t)uniform(seed, &k, 20, 90),
@@ -98,17 +122,12 @@ static void sequence_push(struct shots *s, uint64_t seed, int64_t times, struct 
             frame_draw(&look, (double)i, gain, noise, seed, frame, planes);
             if (flash >= 0 && i >= flash && i < flash + 2)
                 memset(planes, 230, SHOTS_PLANE);
-            frame_push(s, planes, times, &shown);
+            for (size_t d = 0; d < n; d++)
+                frame_push(&judged[d], planes);
         }
-        if (fade) {
-            memset(planes, 16, SHOTS_PLANE);
-            memset(planes + SHOTS_PLANE, 128, 2 * SHOTS_PLANE);
-            for (int i = 0; i < 4; i++, frame++)
-                frame_push(s, planes, times, &shown);
-            truth->fades[truth->n_fades++] = shown;
-        } else if (scene < 13) {
-            truth->cuts[truth->n++] = shown;
-        }
+        frame += fade ? 4 : 0;
+        for (size_t d = 0; d < n; d++)
+            scene_end(&judged[d], fade, scene == 13);
     }
 }
 
@@ -120,54 +139,69 @@ static bool within(const int64_t *list, int64_t n, int64_t frame, int64_t slack)
     return false;
 }
 
-static void sequences_judge(int64_t seeds, int64_t times)
+static void begin(struct judged *j)
 {
-    int64_t found = 0, all = 0, wrong = 0, said = 0, fades = 0, fades_found = 0;
-    for (int64_t seed = 1; seed <= seeds; seed++) {
-        struct shots_conf conf = SHOTS_CONF_DEFAULT;
-        struct shots *s;
-        struct truth truth;
-        struct err err = {0};
-        const int64_t *bounds;
-        assert_int_equal(shots_new(&conf, &s, &err), 0);
-        sequence_push(s, (uint64_t)seed, times, &truth);
-        int64_t n = shots_end(s, &bounds, &err);
-        assert_true(n > 0 && bounds[0] == 0);
-        all += truth.n;
-        fades += truth.n_fades;
-        for (int64_t i = 0; i < truth.n; i++)
-            found += within(bounds, n, truth.cuts[i], 0);
-        for (int64_t i = 0; i < truth.n_fades; i++)
-            fades_found += within(bounds, n, truth.fades[i], 10 * times);
-        for (int64_t i = 1; i < n; i++) {
-            bool fade = within(truth.fades, truth.n_fades, bounds[i], 10 * times);
-            said += !fade;
-            wrong += !fade && !within(truth.cuts, truth.n, bounds[i], 0);
-        }
-        shots_free(s);
+    struct shots_conf conf = SHOTS_CONF_DEFAULT;
+    struct err err = {0};
+    j->shown = 0;
+    j->truth = (struct truth){0};
+    assert_int_equal(shots_new(&conf, &j->shots, &err), 0);
+}
+
+static void judge(struct judged *j)
+{
+    const struct truth *t = &j->truth;
+    struct err err = {0};
+    const int64_t *bounds;
+    int64_t n = shots_end(j->shots, &bounds, &err);
+    assert_true(n > 0 && bounds[0] == 0);
+    j->all += t->n;
+    j->fades += t->n_fades;
+    for (int64_t i = 0; i < t->n; i++)
+        j->found += within(bounds, n, t->cuts[i], 0);
+    for (int64_t i = 0; i < t->n_fades; i++)
+        j->fades_found += within(bounds, n, t->fades[i], 10 * j->times);
+    for (int64_t i = 1; i < n; i++) {
+        bool fade = within(t->fades, t->n_fades, bounds[i], 10 * j->times);
+        j->said += !fade;
+        j->wrong += !fade && !within(t->cuts, t->n, bounds[i], 0);
     }
-    double recall = (double)found / (double)all, precision = 1 - (double)wrong / (double)said;
-    printf("# %lld seeds, frames shown %lld times: %lld of %lld cuts found, frame exact (recall "
-           "%.4f), %lld of %lld said ones wrong (precision %.4f), %lld of %lld fades\n",
-           (long long)seeds, (long long)times, (long long)found, (long long)all, recall,
-           (long long)wrong, (long long)said, precision, (long long)fades_found, (long long)fades);
+    shots_free(j->shots);
+}
+
+static void hold(const struct judged *j)
+{
+    double recall = (double)j->found / (double)j->all,
+           precision = 1 - (double)j->wrong / (double)j->said;
+    printf("# frames shown %lld times: %lld of %lld cuts found, frame exact (recall %.4f), %lld of "
+           "%lld said ones wrong (precision %.4f), %lld of %lld fades\n",
+           (long long)j->times, (long long)j->found, (long long)j->all, recall,
+           (long long)j->wrong, (long long)j->said, precision, (long long)j->fades_found,
+           (long long)j->fades);
     assert_true(recall >= 0.95);
     assert_true(precision >= 0.95);
-    assert_true(fades == 0 || (double)fades_found / (double)fades >= 0.9);
+    assert_true(j->fades == 0 || (double)j->fades_found / (double)j->fades >= 0.9);
 }
 
-static void hard_cuts(void **state)
+/* Of a sequence the detectors see each frame once, twice, three times, and eight times (7.5
+ * pictures a second, in a video of 60). The repeats are of the first eight sequences, the last of the
+ * first four. */
+static void sequences(void **state)
 {
+    const char *seeds = getenv("SHOT_SEEDS");
+    int64_t n = seeds ? strtoll(seeds, NULL, 10) : 40;
+    struct judged judged[] = {{.times = 1}, {.times = 2}, {.times = 3}, {.times = 8}};
     (void)state;
-    sequences_judge(getenv("SHOT_SEEDS") ? strtoll(getenv("SHOT_SEEDS"), NULL, 10) : 40, 1);
-}
-
-static void repeats(void **state)
-{
-    (void)state;
-    sequences_judge(8, 2);
-    sequences_judge(8, 3);
-    sequences_judge(4, 8); /* 7.5 pictures a second, in a video of 60 */
+    for (int64_t seed = 1; seed <= n; seed++) {
+        size_t detectors = seed <= 4 ? 4 : seed <= 8 ? 3 : 1;
+        for (size_t d = 0; d < detectors; d++)
+            begin(&judged[d]);
+        sequence_push(judged, detectors, (uint64_t)seed);
+        for (size_t d = 0; d < detectors; d++)
+            judge(&judged[d]);
+    }
+    for (size_t d = 0; d < sizeof judged / sizeof *judged; d++)
+        hold(&judged[d]);
 }
 
 /* Returns how many shots are found when each of 60 frames shows something else than the one before,
@@ -249,7 +283,7 @@ static void short_inputs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hard_cuts), cmocka_unit_test(repeats),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sequences),
                                        cmocka_unit_test(coded_repeats), cmocka_unit_test(slides),
                                        cmocka_unit_test(short_inputs)};
     return cmocka_run_group_tests_name("shots", tests, NULL, NULL);
