@@ -62,6 +62,24 @@ static void total_text(const struct run_attempt *a, double total, struct str *ou
         str_add(out, " at most, since it was last heard of");
 }
 
+/* Says how many ranks of which nodes have not heard a notice that others have; returns whether
+ * there are such ranks. */
+static bool silent_text(const struct run_attempt *a, const char *before, struct str *out)
+{
+    const char *join = before;
+    if (!run_attempt_silent(a))
+        return false;
+    for (int i = 0; i < a->n_silent; i++)
+        if (a->silent[i].ranks) {
+            str_addf(out, "%s%lld of node %s", join, (long long)a->silent[i].ranks,
+                     a->silent[i].node);
+            join = ", ";
+        }
+    if (a->silent_more)
+        str_add(out, ", and some of other nodes");
+    return true;
+}
+
 static void gap_text(const struct run_attempt *a, const struct run_attempt *b, struct str *out)
 {
     struct run_gap g = run_gap_of(a, b);
@@ -88,6 +106,8 @@ static void gap_text(const struct run_attempt *a, const struct run_attempt *b, s
         str_add(out, "; no rank had a handler for the notice");
     else if (run_attempt_still(a))
         str_add(out, "; no rank answered the notice");
+    else if (silent_text(a, "; ranks without a handler for the notice, or that stood still: ", out))
+        str_add(out, "; others were told");
     if (a->agents_mended[0])
         str_addf(out, "; of its node agents, %s", a->agents_mended);
     if (a->told_by_srun[0])
@@ -163,15 +183,21 @@ static void notice_text(const struct run_attempt *a, struct str *out)
     char when[32];
     if (a->cause != CAUSE_NONE || !(a->signal_at > 0))
         return;
-    str_addf(out, "  attempt %lld was told to stop at %s (%s at the %s)%s\n", (long long)a->number,
+    str_addf(out, "  attempt %lld was told to stop at %s (%s at the %s)", (long long)a->number,
              clock_format_utc(a->signal_at, when, sizeof when), a->signal,
-             a->signal_at_step ? "trainer's step" : "agent",
-             run_attempt_unheard(a) ? ": no rank has a handler for that, so none saves; one that "
-                                      "gets a handler is told then"
-             : run_attempt_still(a) ? ": no rank has answered: those that stand still, as stopped "
-                                      "ones do, are told when they go on"
-             : a->ranks_heard       ? ": its ranks were told to save"
-                                    : "");
+             a->signal_at_step ? "trainer's step" : "agent");
+    if (silent_text(a, ": ranks were told to save, but for ", out))
+        str_add(out, ": these have no handler for that, or stand still, and are told when that "
+                     "changes");
+    else
+        str_add(out, run_attempt_unheard(a)
+                         ? ": no rank has a handler for that, so none saves; one that gets a "
+                           "handler is told then"
+                     : run_attempt_still(a)
+                         ? ": no rank has answered: those that stand still, as stopped ones do, "
+                           "are told when they go on"
+                     : a->ranks_heard ? ": its ranks were told to save" : "");
+    str_addc(out, '\n');
 }
 
 /* Says which request of the attempt's agent the scheduler refused or did not answer. */
@@ -209,6 +235,7 @@ static void gap_json(const struct run_attempt *a, const struct run_attempt *b, s
     json_put_int(o, "loaded_step", b ? b->loaded_step : -1);
     json_put_text(o, "refused", b ? b->refused : "");
     json_put_bool(o, "unheard", run_attempt_unheard(a));
+    json_put_int(o, "silent_ranks", run_attempt_silent(a));
     json_put_text(o, "detail", a->detail);
     json_obj_end(o);
 }

@@ -83,6 +83,10 @@ static void remarks_text(const struct run_state *s, const char *why, bool mute, 
         str_add(out, "  (told to stop, and no rank has a handler for that: see reel explain)");
     else if (last && last->cause == CAUSE_NONE && run_attempt_still(last))
         str_add(out, "  (told to stop, and no rank has answered: see reel explain)");
+    else if (last && last->cause == CAUSE_NONE && run_attempt_silent(last))
+        str_addf(out, "  (told to stop, and %lld rank%s not heard it: see reel explain)",
+                 (long long)run_attempt_silent(last),
+                 run_attempt_silent(last) == 1 ? " has" : "s have");
     if (last && last->went_back)
         str_addf(out, "  (its trainer went back by itself, %lld time%s: see reel explain)",
                  (long long)last->went_back, last->went_back == 1 ? "" : "s");

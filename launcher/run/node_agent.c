@@ -133,7 +133,7 @@ static void still_note(struct node *n, const struct ranks_told *told)
 }
 
 /* Writes the event for which the batch agent waits, after the ranks were signalled for the first
- * time; and again if there were none then, and one was signalled later. */
+ * time; and again when others were signalled, and when those that have no handler are others. */
 static void told_note(struct node *n)
 {
     n->told_said = true;
@@ -143,6 +143,7 @@ static void told_note(struct node *n)
     event_begin(n->log, &e, ranks_told);
     event_text(&e, ranks_told, node, word_node());
     event_int(&e, ranks_told, ranks, (int64_t)n->told.n_pids);
+    event_int(&e, ranks_told, silent, (int64_t)n->told.silent.n);
     event_text(&e, ranks_told, asked_by, n->asked_by);
     event_num(&e, ranks_told, asked_at, n->asked_at);
     commit(n, &e);
@@ -162,7 +163,7 @@ static void ranks_pass(struct node *n)
     if (n->told.n_below > below)
         log_msg(LOG_INFO, "%zu of them are processes below a rank that has no handler",
                 n->told.n_below);
-    if (!n->told_said || (before == 0 && n->told.n_pids > 0))
+    if (!n->told_said || n->told.n_pids > before || n->told.silent_news)
         told_note(n);
     if (n->told.deaf && !n->deaf_said)
         deaf_note(n, &n->told);

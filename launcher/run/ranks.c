@@ -185,7 +185,7 @@ static bool is_waiting(const struct rank_process *rank, struct ranks_told *told)
 static void rank_tell(const struct rank_process *list, size_t n,
                       const struct rank_process *rank, int signo, struct ranks_told *told)
 {
-    int64_t deaf = told->deaf;
+    int64_t deaf = told->deaf, silent = told->deaf + told->still;
     bool heard = false;
     tell(list, n, rank, signo, told);
     size_t before = told->n_pids;
@@ -195,6 +195,8 @@ static void rank_tell(const struct rank_process *list, size_t n,
             heard |= tell(list, n, &list[i], signo, told);
     told->n_below += told->n_pids - before;
     told->deaf = heard ? deaf : told->deaf;
+    if (told->deaf + told->still > silent)
+        told_silent(told, (struct proc_id){rank->pid, rank->start});
 }
 
 /* Tells whether the rank, or what would be signalled in its place, handles the signal. */
@@ -332,12 +334,14 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
 {
     struct rank_process *list;
     size_t n;
+    told->silent_news = false;
     if (!is_due(told))
         return 0;
     int rc = ranks_read(trainer_id, signo, told, &list, &n, err);
     if (rc < 0)
         return rc;
     told->deaf = told->still = 0;
+    told_silent_begin(told);
     bool young = false;
     for (size_t i = 0; i < n; i++)
         if (ranks_is_rank(&list[i]) &&
@@ -345,6 +349,7 @@ int ranks_tell(const char *trainer_id, int signo, struct ranks_told *told, struc
             young |= !numbered_tell(list, n, &list[i], signo, told);
     if (!told->numbered && !young)
         rc = others_tell(list, n, trainer_id, signo, told, err);
+    told_silent_end(told);
     ranks_list_free(list, n);
     return rc;
 }

@@ -22,6 +22,8 @@ void ranks_release(struct ranks_told *told)
     free(told->pids);
     free(told->claims.all);
     free(told->deaf_ranks.all);
+    free(told->silent.all);
+    free(told->silent_before.all);
     free(told->above.all);
     free(told->launchers);
     *told = (struct ranks_told){.shared = told->shared};
@@ -60,6 +62,36 @@ static void name_of(const struct ranks_told *told, struct proc_id pid, const cha
 {
     snprintf(path, LIMIT_PATH_BYTES, "%s/%lld.%lld%s", told->shared, (long long)pid.pid,
              (long long)pid.start, ending);
+}
+
+/* ---- silent ranks ---- */
+
+void told_silent_begin(struct ranks_told *told)
+{
+    struct told_noted before = told->silent;
+    told->silent = told->silent_before;
+    told->silent_before = before;
+    told->silent.n = 0;
+}
+
+void told_silent(struct ranks_told *told, struct proc_id rank)
+{
+    char path[LIMIT_PATH_BYTES] = "";
+    if (told->shared)
+        name_of(told, rank, ".told", path);
+    if (!*path || access(path, F_OK) != 0)
+        told_noted_for_s(&told->silent, rank);
+}
+
+void told_silent_end(struct ranks_told *told)
+{
+    const struct told_noted *now = &told->silent, *before = &told->silent_before;
+    told->silent_news = false;
+    for (size_t i = 0; i < now->n; i++)
+        told->silent_news |= !told_is_noted(before, now->all[i].pid);
+    for (size_t i = 0; i < before->n; i++)
+        told->silent_news |= !told_is_noted(now, before->all[i].pid) &&
+                             proc_alive(before->all[i].pid);
 }
 
 /* ---- claims ---- */

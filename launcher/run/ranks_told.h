@@ -49,6 +49,10 @@ struct ranks_told {
                              * them, which have no handler */
     /* Ranks that another process has claimed and not signalled yet, and ranks without a handler. */
     struct told_noted claims, deaf_ranks;
+    /* Ranks that the last look found without a handler or standing still, and what the look before
+     * it found. silent_news: they differ, not only by ranks that have ended. */
+    struct told_noted silent, silent_before;
+    bool silent_news;
     struct told_noted above; /* launchers of ranks that were signalled: they are not, not even when
                               * their ranks have ended and they look like ranks themselves */
     struct proc_id *launchers; /* processes that have started ranks of several numbers */
@@ -61,6 +65,12 @@ bool told_same(struct proc_id a, struct proc_id b);
 bool told_is_noted(const struct told_noted *noted, struct proc_id pid);
 /* Returns how long ago the process was noted, s; notes one that was not. */
 double told_noted_for_s(struct told_noted *noted, struct proc_id pid);
+
+/* Collect the silent ranks of a look, and decide after it whether they are news. A rank that has
+ * lost its handler since another process signalled it is not silent. */
+void told_silent_begin(struct ranks_told *told);
+void told_silent(struct ranks_told *told, struct proc_id rank);
+void told_silent_end(struct ranks_told *told);
 
 /* Decides told->numbered after a look, which has found a numbered rank that handles the signal, or
  * has not (heard). It holds for half a minute after such a rank was last seen, and for ever after

@@ -293,6 +293,23 @@ static void apply_mended(struct run_attempt *a, const cJSON *event)
              silent ? ", and another was started there" : "");
 }
 
+/* Notes how many ranks of a node have heard the notice, and how many have not; of those that have
+ * not, only the first STATE_SILENT nodes. */
+static void apply_heard(struct run_attempt *a, const cJSON *event)
+{
+    int at = 0;
+    const char *node = json_text(event, "node", "?");
+    int64_t silent = json_int(event, "silent", 0);
+    a->ranks_heard |= json_int(event, "ranks", 0) > 0;
+    while (at < a->n_silent && strcmp(a->silent[at].node, node) != 0)
+        at++;
+    if (at == a->n_silent && silent > 0 && at < STATE_SILENT)
+        text_set(a->silent[a->n_silent++].node, sizeof a->silent->node, event, "node");
+    if (at < a->n_silent)
+        a->silent[at].ranks = silent;
+    a->silent_more |= at >= a->n_silent && silent > 0;
+}
+
 /* Adds a suspension of the job; only the last STATE_RESTS keep their times. */
 static void apply_rest(struct run_attempt *a, const struct told_event *e)
 {
@@ -331,7 +348,7 @@ static void apply_agent(struct run_attempt *a, const struct told_event *e)
     } else if (strcmp(kind, "node_lost") == 0) {
         text_set(a->node_lost, sizeof a->node_lost, event, "node");
     } else if (strcmp(kind, "ranks_told") == 0) {
-        a->ranks_heard |= json_int(event, "ranks", 0) > 0;
+        apply_heard(a, event);
     } else if (strcmp(kind, "ranks_deaf") == 0) {
         a->ranks_deaf = true;
     } else if (strcmp(kind, "ranks_still") == 0) {

@@ -73,7 +73,7 @@ struct run_named {
     double at;                  /* when this was recorded, UTC s */
 };
 
-enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8 };
+enum { STATE_JOB_BYTES = 64, STATE_TEXT_BYTES = 512, STATE_RESTS = 8, STATE_SILENT = 8 };
 
 struct run_attempt {
     int64_t number; /* from 1 */
@@ -94,6 +94,14 @@ struct run_attempt {
     char node_lost[64];     /* a node that failed; "": none */
     /* ranks without a handler were found; ranks that stood still; others were told */
     bool ranks_deaf, ranks_still, ranks_heard;
+    /* Nodes of which some ranks have not heard the notice, and how many; silent_more: of others
+     * too */
+    struct run_silent {
+        char node[STATE_JOB_BYTES];
+        int64_t ranks;
+    } silent[STATE_SILENT];
+    int n_silent;
+    bool silent_more;
     char told_by_srun[64];  /* nodes whose ranks also had to be signalled through srun; "": none */
     char agents_mended[STATE_TEXT_BYTES / 2]; /* "that of node n1 was replaced, that of ..." */
     bool progressed;        /* a foreign trainer showed progress, see wrap.h */
@@ -296,6 +304,9 @@ static inline bool run_attempt_unheard(const struct run_attempt *a)
  * do: what they will do is not known. */
 static inline bool run_attempt_still(const struct run_attempt *a)
 { return a->signal_at > 0 && !a->signal_at_step && a->ranks_still && !a->ranks_heard; }
+/* Returns how many ranks have not heard a stop notice that others have, at least; 0 too if none
+ * has heard it. */
+int64_t run_attempt_silent(const struct run_attempt *a);
 /* Tell whether an attempt that found no space had too few free bytes, or too few files that could
  * still be made: for a checkpoint, or, where its size is not known, for anything at all. */
 enum { STATE_LEAST_BYTES = 64 << 10, STATE_LEAST_FILES = 16 };

@@ -125,6 +125,14 @@ enum run_next run_state_next(const struct run_state *s, const struct run_budget 
     return last->requeued_at > 0 ? RUN_NEXT_WAIT : RUN_NEXT_REQUEUE;
 }
 
+int64_t run_attempt_silent(const struct run_attempt *a)
+{
+    int64_t ranks = 0;
+    for (int i = 0; i < a->n_silent; i++)
+        ranks += a->silent[i].ranks;
+    return a->signal_at > 0 && !a->signal_at_step && a->ranks_heard ? ranks : 0;
+}
+
 int64_t run_state_full_with_room(const struct run_state *s)
 {
     int64_t count = 0, reach = 0;

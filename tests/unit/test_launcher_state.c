@@ -423,11 +423,18 @@ static void ranks_without_a_handler(void **state)
                            seen = {1, "stop_seen", 111,
                                    "\"signal\":\"SIGTERM\",\"heard_at\":111,\"seen_at\":111"},
                            told_two = {1, "ranks_told", 114, "\"ranks\":2"},
+                           two_of_four = {1, "ranks_told", 114,
+                                          "\"node\":\"a\",\"ranks\":2,\"silent\":2"},
+                           three_of_four = {1, "ranks_told", 115,
+                                            "\"node\":\"a\",\"ranks\":3,\"silent\":1"},
+                           none_of_one = {1, "ranks_told", 115,
+                                          "\"node\":\"b\",\"ranks\":0,\"silent\":1"},
                            deaf = {1, "ranks_deaf", 114, "\"ranks\":1"},
                            still = {1, "ranks_still", 114, "\"ranks\":1"};
     static const struct {
         struct ev events[4];
         bool unheard, still;
+        int64_t silent;
     } table[] = {
         {{NOTICE(1, 112), told_none}, false, false},
         {{NOTICE(1, 112), told_none, deaf}, true, false},
@@ -437,6 +444,11 @@ static void ranks_without_a_handler(void **state)
         {{NOTICE(1, 112), told_none, still}, false, true},
         {{NOTICE(1, 112), told_none, deaf, still}, false, true},
         {{NOTICE(1, 112), still, told_two}, false, false},
+        {{NOTICE(1, 112), two_of_four, deaf}, false, false, 2},
+        {{NOTICE(1, 112), two_of_four, deaf, three_of_four}, false, false, 1},
+        {{NOTICE(1, 112), two_of_four, none_of_one, deaf}, false, false, 3},
+        {{NOTICE(1, 112), none_of_one, deaf}, true, false, 0},
+        {{seen, NOTICE(1, 112), two_of_four, deaf}, false, false, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct run_state s;
@@ -445,6 +457,7 @@ static void ranks_without_a_handler(void **state)
             apply(&s, &table[i].events[k]);
         assert_int_equal(run_attempt_unheard(&s.attempts[0]), table[i].unheard);
         assert_int_equal(run_attempt_still(&s.attempts[0]), table[i].still);
+        assert_int_equal(run_attempt_silent(&s.attempts[0]), table[i].silent);
         run_state_release(&s);
     }
 }
