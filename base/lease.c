@@ -441,21 +441,35 @@ static int look(const struct lease *l, struct lease_watch *w, bool waited, bool 
     return once || (waited && *life == LIFE_YES) ? busy(l->path, name, err) : 1;
 }
 
+/* Names the holder, unless it is a process of this host: then, and when there is none, returns
+ * false. */
+static bool stranger_name(const char *path, char who[2 * NAME_BYTES])
+{
+    char name[NAME_BYTES];
+    struct lease_holder h;
+    if (!name_find(path, name))
+        return false;
+    if (!name_parse(name, &h))
+        return snprintf(who, 2 * NAME_BYTES, "another process") > 0;
+    snprintf(who, 2 * NAME_BYTES, "process %lld on host %s", (long long)h.pid, h.host);
+    return process_life(&h) == LIFE_UNKNOWN;
+}
+
 /* Warns that a holder that is no process of this host is waited for, and until when. Says nothing
  * of another holder, and returns false. */
 static bool wait_tell(const char *path, const struct lease_watch *w, enum life life, double end_s)
 {
-    char name[NAME_BYTES], until[32];
-    struct lease_holder h;
-    double now_s = clock_mono_s(), silent_s = now_s + lease_silent_s - w->quiet_s;
-    bool unknown = life == LIFE_UNKNOWN;
-    if (!name_find(path, name) || !name_parse(name, &h) || process_life(&h) != LIFE_UNKNOWN)
+    char who[2 * NAME_BYTES], until[32];
+    double now_s = clock_mono_s(), silent_s = now_s + lease_silent_s - w->quiet_s - w->unread_s;
+    bool unknown = life == LIFE_UNKNOWN, timed = unknown || isfinite(end_s);
+    if (!stranger_name(path, who))
         return false;
     clock_format_utc(clock_wall_s() + (unknown ? silent_s : end_s) - now_s, until, sizeof until);
-    log_msg(LOG_WARN, "'%s' is held by process %lld on host %s: waiting for %s%s%s%s", path,
-            (long long)h.pid, h.host, unknown ? "a sign of it" : "its end",
-            unknown || isfinite(end_s) ? " until " : "",
-            unknown || isfinite(end_s) ? until : "", unknown ? ", then taking it over" : "");
+    log_msg(LOG_WARN, "'%s' is held by %s: waiting for %s%s%s%s", path, who,
+            unknown ? "a sign of it" : "its end", timed ? " until " : "", timed ? until : "",
+            !unknown         ? ""
+            : w->unread_s > 0 ? ", since its file cannot be read"
+                              : ", then taking it over");
     return true;
 }
 

@@ -289,10 +289,18 @@ static void who_is_waited_for(void **state)
     assert_non_null(strstr(heard.text, "/lock' is held by process 77 on host elsewhere: waiting for "
                                       "a sign of it until 20"));
     assert_non_null(strstr(heard.text, "Z, then taking it over"));
+    /* One that nobody can read is not taken over. */
+    stranger("11111111-2222", 77, 1, 0);
+    fs_as = FS_UNREADABLE;
+    assert_int_equal(lease_take(path(), 0.01, &l, &err), ERR_BUSY);
+    fs_as = FS_SOUND;
+    assert_int_equal(heard.lines, 2);
+    assert_null(strstr(heard.text, "taking it over"));
+    assert_int_equal(file_remove_tree(path(), NULL), 0);
     /* A process of this host lives, and its end is seen. */
     stranger(clock_boot_id(), getpid(), proc_identify(getpid()).start, 0);
     assert_int_equal(lease_take(path(), 0.2, &l, &err), ERR_BUSY);
-    assert_int_equal(heard.lines, 1);
+    assert_int_equal(heard.lines, 2);
     lease_silent_s = LEASE_SILENT_S, lease_tell_s = LEASE_TELL_S;
     log_set_sink(NULL, NULL);
 }
