@@ -486,6 +486,8 @@ static int take(const struct lease *l, double wait_s, struct err *err)
             rc = waited ? busy(l->path, "", err) : 1;
         if (rc <= 0)
             return rc;
+        if (life == LIFE_UNKNOWN && wait_s >= 0)
+            end_s = clock_mono_s() + wait_s; /* the wait is for one that lives */
         if (!told && clock_mono_s() - begun_s >= lease_tell_s)
             told = wait_tell(l->path, &w, life, end_s);
         clock_sleep_s(pause_s);

@@ -42,8 +42,9 @@ struct lease;
 /* Takes a lease. No other file may use the name `path`; its parent folder exists, and while the
  * lease is held `path` is a folder. wait_s bounds the wait for a holder that is known to live;
  * negative means for ever, 0 means one try. A holder on another host is watched (unless wait_s is
- * 0) until it is seen to live, or until it was silent or unreadable for LEASE_SILENT_S, even if
- * that takes longer than wait_s; a warning names it once that has taken LEASE_TELL_S. ERR_BUSY
+ * 0) until it is seen to live, or until it was silent or unreadable for LEASE_SILENT_S. That does
+ * not count as waiting: who takes over may be another process that watched, and lives. A warning
+ * names the holder once it has been watched for LEASE_TELL_S. ERR_BUSY
  * names the holder; ERR_NOT_FOUND: the parent folder does not exist. *out is new. */
 int lease_take(const char *path, double wait_s, struct lease **out, struct err *err);
 /* Takes a lease, and takes it at once from a holder of a lower rank, alive or not. A rank is, for
