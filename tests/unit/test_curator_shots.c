@@ -183,9 +183,9 @@ static void hold(const struct judged *j)
     assert_true(j->fades == 0 || (double)j->fades_found / (double)j->fades >= 0.9);
 }
 
-/* Of a sequence the detectors see each frame once, twice, three times, and eight times (7.5
- * pictures a second, in a video of 60). The repeats are of the first eight sequences, the last of the
- * first four. */
+/* The detectors see each frame of a sequence once, twice, three times, and eight times (7.5 pictures
+ * a second, in a video of 60). The repeats are of the first eight sequences, the last of the first
+ * four. */
 static void sequences(void **state)
 {
     const char *seeds = getenv("SHOT_SEEDS");
