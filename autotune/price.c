@@ -12,12 +12,14 @@
  * under the backward of the last micro-batch (the constant reduce_hidden says under how much of
  * it), except for those of the last unit. What does not fit there is exposed, and is in the sum.
  *
- * A ring. Its messages hide under attention, and messages of the state follow them on the wires
- * that both need, but travel beside them on others. Let a unit compute for c seconds and then wait
- * for e more, because its ring takes longer than attention; let the ring keep a kind of wire busy
- * for r seconds, and messages of the state for g. Then max(0, g - gather_hidden (c + e - r)) of g
- * is exposed, on the kind of wire where that is most. With it the unit takes (1 - gather_hidden)
- * (c + e) + gather_hidden r + g: no computation and no message that is faster makes it longer.
+ * Shared wires. A ring hides under attention, sums of tensor-parallel ranks under products.
+ * Messages of the state follow both on the wires that they need too, and travel beside them on
+ * others. Let a unit compute for c seconds and wait for e more, as its own messages take longer
+ * than what hides them; let these keep a kind of wire busy for r seconds, and messages of the state
+ * for g. Then max(0, g - gather_hidden (c + e - r)) of g is exposed, on the kind of wire where that
+ * is most. With it the unit takes (1 - gather_hidden) (c + e) + gather_hidden r + g: no computation
+ * and no message that is faster makes it longer. The same holds for what is sent once a step, with
+ * the sums of c, e and r over the backward that hides it.
  *
  * Ranks that share cores. On CPUs, N ranks may have only K cores between them. A rank that waits in
  * a pipeline then leaves its core to the others. So the step takes as long as the busiest rank, or
@@ -45,6 +47,9 @@ const char *const price_term_names[PRICE_TERMS] = {PRICE_TERM_LIST(PRICE_NAME)};
 #undef PRICE_NAME
 
 static double seconds_of(const struct price_part *p) { return p->seconds; }
+static double links_busy(const struct price_part *p) { return p->busy[PRICE_LINKS]; }
+static double nics_busy(const struct price_part *p) { return p->busy[PRICE_NICS]; }
+static double (*const busy_of[PRICE_WIRES])(const struct price_part *) = {links_busy, nics_busy};
 
 /* ---- a stage ---- */
 
@@ -62,10 +67,8 @@ void price_state(const struct price *p, const struct layout *l, struct price_sta
             double n = p->work->unit_elements[u];
             double bytes = n * (u == UNIT_LAYER ? st.layer_bytes[i] : st.bytes[i]);
             out->sends = out->sends || st.each[i];
-            if (n > 0 && st.each[i])
-                price_route_busy(&r, bytes, out->each[i][u]);
-            else if (n > 0)
-                out->step[i][u] = price_route_seconds(&r, bytes);
+            if (n > 0)
+                price_route_busy(&r, bytes, st.each[i] ? out->each[i][u] : out->step[i][u]);
         }
     }
 }
@@ -92,10 +95,10 @@ static double longer(const double busy[PRICE_WIRES])
 { return larger(busy[PRICE_LINKS], busy[PRICE_NICS]); }
 
 /* Adds `count` units whose gathers and scatters may hide under the forward q[0] and the backward
- * q[1], which recomputes for `again` seconds; NULL: under nothing. */
+ * q[1], whose recomputation leaves wires free for `again` seconds; NULL: under nothing. */
 static void unit_add(const struct price *p, const struct price_state *st, enum work_unit_id u,
-                     double gathered, double count, const struct price_part *q, double again,
-                     struct unit_price *out)
+                     double gathered, double count, const struct price_part *q,
+                     const double again[PRICE_WIRES], struct unit_price *out)
 {
     bool overlap = q && p->machine->overlaps && p->work->stack->gathers_overlap;
     double share = overlap ? p->machine->v[CONSTANT_GATHER_HIDDEN] : 0;
@@ -108,8 +111,8 @@ static void unit_add(const struct price *p, const struct price_state *st, enum w
         first[x] = gathered * st->each[STATE_GATHER_FORWARD][u][x];
         second[x] = gathered * st->each[STATE_GATHER_BACKWARD][u][x];
         both[x] = second[x] + reduce[x];
-        forward[x] = overlap ? share * larger(0, q[0].free[x]) : 0;
-        backward[x] = overlap ? share * larger(0, q[1].free[x] + again) : 0;
+        forward[x] = overlap ? share * larger(0, price_free(&q[0], x)) : 0;
+        backward[x] = overlap ? share * larger(0, price_free(&q[1], x) + again[x]) : 0;
     }
     double g = longer(first) + longer(second), r = longer(reduce), e2 = exposed(second, backward),
            e1 = exposed(first, forward), e3 = fmin(r, fmax(0, exposed(both, backward) - e2)),
@@ -124,11 +127,12 @@ static void unit_add(const struct price *p, const struct price_state *st, enum w
         out->gather_alone += count * g, out->reduce_alone += count * r;
 }
 
-static double again_seconds(const struct price *p, const struct work_stage *s)
+/* Sums `of` over what a stage recomputes for a micro-batch. */
+static double again_sum(const struct price *p, const struct work_stage *s,
+                        double (*of)(const struct price_part *))
 {
-    double again = fmax(0, s->full - s->there) * seconds_of(&p->parts[WORK_LAYER_FULL]) +
-                   fmax(0, s->selective - s->there) *
-                       seconds_of(&p->parts[WORK_LAYER_SELECTIVE]);
+    double again = larger(0, s->full - s->there) * of(&p->parts[WORK_LAYER_FULL]) +
+                   larger(0, s->selective - s->there) * of(&p->parts[WORK_LAYER_SELECTIVE]);
     return again * p->machine->v[CONSTANT_AGAIN];
 }
 
@@ -136,14 +140,17 @@ static void stage_units(const struct price *p, const struct price_state *st,
                         const double gathered[WORK_UNITS], struct stage_price *out)
 {
     const struct price_part *q = p->parts;
-    double again = out->s.layers > 0 ? out->again / out->s.layers : 0;
+    double again[PRICE_WIRES] = {0}, none[PRICE_WIRES] = {0};
+    for (int x = 0; x < PRICE_WIRES && out->s.layers > 0; x++)
+        again[x] = (out->again - out->again_busy[x]) / out->s.layers;
     unit_add(p, st, UNIT_LAYER, gathered[UNIT_LAYER], out->s.layers,
              &q[WORK_LAYER_FORWARD], again, &out->units);
-    unit_add(p, st, UNIT_EACH, gathered[UNIT_EACH], out->s.each, NULL, 0, &out->units);
+    unit_add(p, st, UNIT_EACH, gathered[UNIT_EACH], out->s.each, NULL, none, &out->units);
     if (out->s.first)
-        unit_add(p, st, UNIT_FIRST, gathered[UNIT_FIRST], 1, NULL, 0, &out->units);
+        unit_add(p, st, UNIT_FIRST, gathered[UNIT_FIRST], 1, NULL, none, &out->units);
     if (out->s.last)
-        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, &q[WORK_LAST_FORWARD], 0, &out->units);
+        unit_add(p, st, UNIT_LAST, gathered[UNIT_LAST], 1, &q[WORK_LAST_FORWARD], none,
+                 &out->units);
 }
 
 /* Sums `of` over a stage's parts of a micro-batch, forward (back 0) or backward (1), without
@@ -177,7 +184,12 @@ static void stage_price(const struct price *p, const struct layout *l,
 {
     struct stage_price r = {0};
     work_stage(p->work, l, p->cuts[kind], &r.s);
-    r.again = fmax(again, again_seconds(p, &r.s));
+    r.again = fmax(again, again_sum(p, &r.s, seconds_of));
+    for (int x = 0; x < PRICE_WIRES; x++) {
+        r.again_busy[x] = again_sum(p, &r.s, busy_of[x]);
+        r.busy[0][x] = stage_sum(p, &r.s, 0, busy_of[x]);
+        r.busy[1][x] = stage_sum(p, &r.s, 1, busy_of[x]) + r.again_busy[x];
+    }
     moved_price(p, l, &r);
     double f = stage_sum(p, &r.s, 0, seconds_of),
            b = stage_sum(p, &r.s, 1, seconds_of) + r.again + r.pieces;
@@ -214,6 +226,8 @@ static void message_terms(const struct price_part *p, double count, struct price
     out->hidden[PRICE_TP] += count * p->tp_hidden;
     out->term[PRICE_CP] += count * p->cp;
     out->hidden[PRICE_CP] += count * p->cp_hidden;
+    out->under[PRICE_TP] += count * p->tp_under;
+    out->alone[PRICE_TP] += count * p->tp_alone;
     out->under[PRICE_CP] += count * p->cp_under;
     out->alone[PRICE_CP] += count * p->cp_alone;
     out->fixed[PRICE_CP] += count * p->cp_fixed;
@@ -309,12 +323,15 @@ static void busiest_terms(const struct price *p, const struct stage_price *s,
     out->alone[PRICE_REDUCE] = m * s->units.reduce_alone;
 }
 
-/* Sums the seconds of one message of the state over a stage's units, if it is sent once a step. */
-static double step_state(const struct price_state *st, const struct work_stage *s,
-                         enum work_state_id id)
+/* Adds for how long one message of the state keeps wires busy, over a stage's units, if it is sent
+ * once a step. */
+static void step_state(const struct price_state *st, const struct work_stage *s,
+                       enum work_state_id id, double busy[PRICE_WIRES])
 {
-    return s->layers * st->step[id][UNIT_LAYER] + st->step[id][UNIT_EACH] +
-           (s->first ? st->step[id][UNIT_FIRST] : 0) + (s->last ? st->step[id][UNIT_LAST] : 0);
+    for (int x = 0; x < PRICE_WIRES; x++)
+        busy[x] += s->layers * st->step[id][UNIT_LAYER][x] + st->step[id][UNIT_EACH][x] +
+                   (s->first ? st->step[id][UNIT_FIRST][x] : 0) +
+                   (s->last ? st->step[id][UNIT_LAST][x] : 0);
 }
 
 /* Returns the seconds of sums done once a step over groups other than the replicas, for gradients
@@ -339,28 +356,39 @@ struct once {
     int64_t stage;
 };
 
+/* Sets the seconds for which what is sent once a step can hide under a stage's forward or backward:
+ * a share of those in which its layers' messages leave a wire free, less what its units use. */
+static void once_rooms(const struct stage_price *s, int back, double share,
+                       double out[PRICE_WIRES])
+{
+    double pass = back ? s->backward_compute : s->forward_compute;
+    for (int x = 0; x < PRICE_WIRES; x++)
+        out[x] = larger(0, share * larger(0, pass - s->busy[back][x]) -
+                               (back ? s->units.under_backward : 0));
+}
+
 /* Prices what a step does once: reducing gradients, gathering weights, the update. */
 static struct once once_of(const struct price *p, const struct layout *l,
                            const struct price_state *st, const struct stage_price *s)
 {
     const struct stack *k = p->work->stack;
     const double *v = p->machine->v;
-    double reduce = step_state(st, &s->s, STATE_REDUCE) + step_state(st, &s->s, STATE_REPLICAS);
-    double gather = step_state(st, &s->s, STATE_GATHER_STEP);
+    double reduces[PRICE_WIRES] = {0}, gathers[PRICE_WIRES] = {0}, under[PRICE_WIRES],
+           ahead[PRICE_WIRES];
+    step_state(st, &s->s, STATE_REDUCE, reduces), step_state(st, &s->s, STATE_REPLICAS, reduces);
+    step_state(st, &s->s, STATE_GATHER_STEP, gathers);
     bool overlaps = p->machine->overlaps;
-    double under =
-        overlaps && k->gradients_overlap ? v[CONSTANT_REDUCE_HIDDEN] * s->backward_compute : 0;
-    under = fmax(0, under - s->units.under_backward);
+    once_rooms(s, 1, overlaps && k->gradients_overlap ? v[CONSTANT_REDUCE_HIDDEN] : 0, under);
+    once_rooms(s, 0, overlaps && k->gathers_overlap ? v[CONSTANT_GATHER_HIDDEN] : 0, ahead);
+    double reduce = longer(reduces), gather = longer(gathers);
     double unit = s->s.layers > 0 ? reduce / s->s.layers : reduce;
-    double hidden = fmin(fmax(0, reduce - unit), under);
-    double ahead =
-        overlaps && k->gathers_overlap ? v[CONSTANT_GATHER_HIDDEN] * s->forward_compute : 0;
-    double hidden_gather = fmin(gather, ahead), others = once_seconds(p, l, &s->s);
+    double hidden = fmax(0, reduce - larger(unit, exposed(reduces, under))),
+           hidden_gather = gather - exposed(gathers, ahead), others = once_seconds(p, l, &s->s);
     return (struct once){.reduce = reduce - hidden + others, .gather = gather - hidden_gather,
                          .elementwise = s->packed, .optimizer = s->update,
                          .reduce_hidden = hidden, .gather_hidden = hidden_gather,
-                         .reduce_under = reduce > 0 ? under : 0,
-                         .gather_under = gather > 0 ? ahead : 0,
+                         .reduce_under = room_of(reduces, under),
+                         .gather_under = room_of(gathers, ahead),
                          .reduce_alone = fmin(unit, reduce) + others};
 }
 

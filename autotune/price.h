@@ -60,6 +60,7 @@ struct price_machine {
     double v[CONSTANTS];
     double gemm_flops, attention_flops; /* FLOP/s: products at gemm_share, attention at its peak */
     double peak_flops;             /* peak FLOP/s of matrix products */
+    double wide_gemm_flops, wide_peak_flops; /* the same of products that are never in fp8 */
     double copy_bytes;             /* bytes/s of elementwise work */
     double score_bytes;            /* bytes/s of the matrix of scores */
     /* bytes/s of norms of gradients, of the update, and of clearing gradients */
@@ -95,7 +96,6 @@ bool price_group_leaves(struct price_group g, double domain);
 struct price_route { double link_s, nic_s, latency_s; };
 struct price_route price_route(const struct price_machine *m, struct price_group g,
                                enum traffic_kind kind);
-double price_route_seconds(const struct price_route *r, double bytes);
 /* The wires on which messages travel. Those of a kind follow each other; those of two kinds may
  * travel at the same time. */
 enum price_wire { PRICE_LINKS, PRICE_NICS, PRICE_WIRES };
@@ -130,16 +130,17 @@ struct price_part {
     double gemm, attention, elementwise, inputs, launch;
     double tp, tp_hidden, cp, cp_hidden, pp, pp_hidden;
     double tp_fixed, cp_fixed, pp_fixed; /* seconds of messages that do not depend on bytes */
-    double cp_under, cp_alone;           /* parts of under[] and alone[] in struct price_step */
+    double tp_under, tp_alone, cp_under, cp_alone; /* parts of under[] and alone[] of a step */
     double seconds;                      /* of all its computation and messages */
-    /* The seconds of its computation, and of its wait for messages of a ring that attention did not
-     * hide, in which these messages leave each kind of wire free. */
-    double free[PRICE_WIRES];
+    double busy[PRICE_WIRES]; /* seconds for which its messages keep each kind of wire busy */
 };
 static inline double price_compute(const struct price_part *p)
 {
     return p->gemm + p->attention + p->elementwise + p->inputs + p->launch;
 }
+/* Returns for how long a part, as it computes or waits for bytes, leaves a kind of wire free. */
+static inline double price_free(const struct price_part *p, enum price_wire x)
+{ return p->seconds - p->tp_fixed - p->cp_fixed - p->pp_fixed - p->busy[x]; }
 enum { PRICE_STAGES = 4 };
 struct price {
     const struct price_machine *machine;
@@ -189,7 +190,7 @@ void price_bill(const struct price_machine *m, const struct model *model, const 
 /* Holds the seconds of each message of the state for each unit: in every micro-batch, on each kind
  * of wire, or once a step. They depend on the grid, zero and fsdp alone. */
 struct price_state {
-    double each[WORK_STATES][WORK_UNITS][PRICE_WIRES], step[WORK_STATES][WORK_UNITS];
+    double each[WORK_STATES][WORK_UNITS][PRICE_WIRES], step[WORK_STATES][WORK_UNITS][PRICE_WIRES];
     bool sends; /* each[] may be above 0 */
 };
 void price_state(const struct price *p, const struct layout *l, struct price_state *out);

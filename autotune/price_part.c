@@ -5,12 +5,13 @@
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), longer where
  *                  n or k is no multiple of 64, and longer again where it is no multiple of 8; or
  *                  its operands' bytes / (bandwidth · copy_share) if that is longer; and never less
- *                  than 2 m n k / peak
+ *                  than 2 m n k / peak. Only products of layers may be in fp8
  *     attention    4 pairs heads d / (peak e · q/(q+h)) · attention_pace, 2.5 times the FLOPs
  *                  backward. Where the device has a curve of its fastest kernel, it stands for the
  *                  last factor: 4 pairs heads d / (peak curve(sqrt(q k)) e/e0) · attention_pace.
  *                  Where the scores are kept: products of 4 q k heads d, twice backward, and their
- *                  bytes / (bandwidth · scores_share)
+ *                  bytes / (bandwidth · scores_share). In bf16 an early cuBLAS does these products
+ *                  at peak · unaligned_share where 8 does not divide d
  *     elementwise  (bytes · elementwise + bytes of norms · norm_passes + bytes of adding up
  *                  gradients) / (bandwidth · copy_share)
  *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
@@ -36,6 +37,9 @@
  * switches. Where the border of a domain goes through groups that a domain has room for, k are the
  * ranks on the side that has the fewest.
  *
+ * Sums of tensor-parallel ranks may hide under the products of their part. If they take C seconds,
+ * and the part has N products, the one that takes s seconds hides min(sum_hidden C / N, s) of them.
+ *
  * On a machine with `rings` (processes that exchange messages one by one), every group is priced
  * like one inside a domain.
  */
@@ -59,6 +63,8 @@ void price_machine(const struct cluster *cluster, const double v[CONSTANTS], enu
     m.peak_flops = d->peak_flops[fp8 ? DTYPE_FP8 : dtype];
     m.gemm_flops = fp8 ? d->peak_flops[DTYPE_FP8] * v[CONSTANT_FP8_SHARE]
                        : d->peak_flops[dtype] * v[CONSTANT_GEMM_SHARE];
+    m.wide_peak_flops = d->peak_flops[dtype];
+    m.wide_gemm_flops = m.wide_peak_flops * v[CONSTANT_GEMM_SHARE];
     m.copy_bytes = d->memory_bytes_per_s * v[CONSTANT_COPY_SHARE];
     m.score_bytes = d->memory_bytes_per_s * v[CONSTANT_SCORES_SHARE];
     m.norm_bytes = m.update_bytes = m.clear_bytes = m.copy_bytes;
@@ -231,7 +237,7 @@ struct price_route price_route(const struct price_machine *m, struct price_group
     return (struct price_route){in_box(devices, g) > 1 ? link : 0, nic_s, latency_s};
 }
 
-double price_route_seconds(const struct price_route *r, double bytes)
+static double route_seconds(const struct price_route *r, double bytes)
 { return fmax(bytes * r->link_s, bytes * r->nic_s) + r->latency_s; }
 
 void price_route_busy(const struct price_route *r, double bytes, double out[PRICE_WIRES])
@@ -244,7 +250,7 @@ double price_message(const struct price_machine *m, struct price_group g, enum t
                      double bytes)
 {
     struct price_route r = price_route(m, g, kind);
-    return price_route_seconds(&r, bytes);
+    return route_seconds(&r, bytes);
 }
 
 /* ---- parts ---- */
@@ -267,20 +273,30 @@ static double depth_ragged(const struct price_machine *m, const struct work *w, 
     return factor;
 }
 
-static double gemm_seconds(const struct price_machine *m, const struct work *w,
+/* Says whether a part's products may be in fp8: those of layers may. What stands beside the layers
+ * stays wide: Megatron-Core's output layer is a ColumnParallelLinear of its own, not one of
+ * Transformer Engine's modules. */
+static bool may_be_narrow(enum work_part_id id) { return id < WORK_FIRST_FORWARD; }
+
+static double gemm_seconds(const struct price_machine *m, const struct work *w, bool narrow,
                            const struct work_gemm *g)
 {
-    double h = m->v[CONSTANT_GEMM_HALF];
-    double flops = 2 * g->m * g->n * g->k / m->gemm_flops * (1 + h / g->m) * (1 + h / g->n) *
+    double h = m->v[CONSTANT_GEMM_HALF], rate = narrow ? m->gemm_flops : m->wide_gemm_flops;
+    double flops = 2 * g->m * g->n * g->k / rate * (1 + h / g->m) * (1 + h / g->n) *
                    (1 + h / g->k) * fmax(price_ragged(m, g->n), depth_ragged(m, w, g->k));
     double bytes = m->act_bytes * (g->m * g->k + g->k * g->n + g->m * g->n) / m->copy_bytes;
-    return g->count * fmax(flops, bytes);
+    return fmax(flops, bytes);
 }
 
-/* Returns the seconds of a product at the full peak. They bound its price from below, because the
- * constants were fitted on other shapes and may promise too much. */
-static double peak_seconds(const struct price_machine *m, const struct work_gemm *g)
-{ return g->count * 2 * g->m * g->n * g->k / m->peak_flops; }
+/* Returns the seconds of one product of a part, at the full peak at least: constants were fitted on
+ * other shapes and may promise too much. */
+static double product_seconds(const struct price_machine *m, const struct work *w,
+                              enum work_part_id id, const struct work_gemm *g)
+{
+    bool narrow = may_be_narrow(id);
+    return fmax(m->v[CONSTANT_COMPUTE] * gemm_seconds(m, w, narrow, g),
+                2 * g->m * g->n * g->k / (narrow ? m->peak_flops : m->wide_peak_flops));
+}
 
 const struct curve *price_attention_curve(const struct price_machine *m, enum stack_attention kind,
                                           const struct work_attention *a)
@@ -307,20 +323,30 @@ static double attention_slow(const struct price_machine *m, enum stack_attention
              : 1 + m->v[CONSTANT_ATTENTION_HALF] / a->q;
 }
 
-static double scores_seconds(const struct price_machine *m, const struct work_attention *a)
+/* Returns the seconds of a FLOP of queries by keys, or of scores by values. */
+static double score_flop_seconds(const struct price_machine *m, const struct stack *k,
+                                 const struct work_attention *a)
 {
     double h = m->v[CONSTANT_GEMM_HALF];
-    double products = 4 * a->q * a->k * a->heads * a->dim / m->gemm_flops * (1 + h / a->q) *
-                      (1 + h / a->k) * price_ragged(m, a->dim);
+    if (k->early_cublas && m->act == DTYPE_BF16 && fmod(a->dim, 8) != 0)
+        return 1 / (m->attention_flops * m->v[CONSTANT_UNALIGNED_SHARE]);
+    return (1 + h / a->q) * (1 + h / a->k) * price_ragged(m, a->dim) / m->wide_gemm_flops;
+}
+
+static double scores_seconds(const struct price_machine *m, const struct stack *k,
+                             const struct work_attention *a)
+{
+    double products = 4 * a->q * a->k * a->heads * a->dim * score_flop_seconds(m, k, a);
     return a->count * ((a->backward ? 2 : 1) * products + a->score_bytes / m->score_bytes);
 }
 
-static double attention_seconds(const struct price_machine *m, enum stack_attention kind,
+static double attention_seconds(const struct price_machine *m, const struct stack *k,
                                 const struct work_attention *a)
 {
     double flops = 4 * a->pairs * a->heads * a->dim;
+    enum stack_attention kind = k->attention;
     if (attention_keeps_scores(kind))
-        return scores_seconds(m, a);
+        return scores_seconds(m, k, a);
     double share = m->v[a->backward ? CONSTANT_ATTENTION_BACKWARD : CONSTANT_ATTENTION_FORWARD];
     if (kind == ATTENTION_FLASH1)
         share *= m->v[CONSTANT_FLASH1_SHARE];
@@ -342,24 +368,20 @@ static const struct price_route *route_of(const struct price_machine *m, const s
     return r;
 }
 
-/* Prices messages of context-parallel ranks. Those that attention hides keep wires busy that other
- * messages need. */
+/* Prices messages of context-parallel ranks. */
 static void context_price(const struct price_machine *m, const struct work_message *g,
                           const struct price_route *r, struct price_part *p)
 {
     bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
-    double all = g->count * price_route_seconds(r, g->bytes),
+    double all = g->count * route_seconds(r, g->bytes),
            sum_s = g->count * m->v[CONSTANT_SUM_S],
            under = hides ? p->attention + p->launch : 0, /* those before it hide there too */
-           hidden = fmin(all, fmax(0, under - p->cp_hidden)), busy[PRICE_WIRES];
+           hidden = fmin(all, fmax(0, under - p->cp_hidden));
     p->cp += all + sum_s - hidden;
     p->cp_hidden += hidden;
     p->cp_fixed += sum_s;
     p->cp_under = fmax(p->cp_under, under);
     p->cp_alone += sum_s + (hides ? 0 : all);
-    price_route_busy(r, g->bytes, busy);
-    for (int x = 0; x < PRICE_WIRES && hides; x++)
-        p->free[x] += all - hidden - g->count * busy[x];
 }
 
 static void message_price(const struct price_machine *m, const struct work *w,
@@ -367,11 +389,13 @@ static void message_price(const struct price_machine *m, const struct work *w,
                           struct price_part *p)
 {
     const struct price_route *r = route_of(m, w, g, routes);
-    double one = price_route_seconds(r, g->bytes), sum_s = g->count * m->v[CONSTANT_SUM_S];
+    double one = route_seconds(r, g->bytes), sum_s = g->count * m->v[CONSTANT_SUM_S],
+           busy[PRICE_WIRES];
+    price_route_busy(r, g->bytes, busy);
+    for (int x = 0; x < PRICE_WIRES; x++)
+        p->busy[x] += g->count * busy[x];
     if (g->group == TRAFFIC_TP) {
-        double hidden = m->overlaps && w->stack->sums_overlap ? m->v[CONSTANT_SUM_HIDDEN] * one : 0;
-        p->tp += g->count * (one - hidden + m->v[CONSTANT_SUM_S]);
-        p->tp_hidden += g->count * hidden;
+        p->tp += g->count * one + sum_s;
         p->tp_fixed += sum_s;
     } else if (g->group == TRAFFIC_PP) {
         bool hides = m->overlaps && g->hide != HIDE_NOTHING;
@@ -383,28 +407,53 @@ static void message_price(const struct price_machine *m, const struct work *w,
     }
 }
 
-static void messages_price(const struct price_machine *m, const struct work *w,
-                           const struct work_part *part, struct price_routes *routes,
-                           struct price_part *p)
+/* Hides a part's sums under its products, as Transformer Engine's comm_gemm_overlap does: each
+ * hides an equal share of them, but no more than it takes, and the time that the device waits for
+ * the host. */
+static void sums_hide(const struct price_machine *m, const struct work *w, enum work_part_id id,
+                      struct price_part *p)
 {
+    const struct work_part *part = &w->parts[id];
+    double sums = p->tp - p->tp_fixed, hides = m->v[CONSTANT_SUM_HIDDEN] * sums, products = 0,
+           idle = fmax(0, p->launch - part->kernels * m->v[CONSTANT_KERNEL_S]);
+    p->tp_alone = p->tp;
+    if (!m->overlaps || !w->stack->sums_overlap || sums <= 0)
+        return;
+    for (int i = 0; i < part->n_gemms; i++)
+        products += part->gemms[i].count;
+    for (int i = 0; i < part->n_gemms; i++) {
+        double one = product_seconds(m, w, id, &part->gemms[i]) + idle;
+        p->tp_hidden += part->gemms[i].count * fmin(hides / products, one);
+        p->tp_under += part->gemms[i].count * one;
+    }
+    p->tp_alone -= products > 0 ? hides : 0;
+    p->tp -= p->tp_hidden;
+}
+
+static void messages_price(const struct price_machine *m, const struct work *w,
+                           enum work_part_id id, struct price_routes *routes, struct price_part *p)
+{
+    const struct work_part *part = &w->parts[id];
     p->tp = p->tp_hidden = p->cp = p->cp_hidden = p->pp = p->pp_hidden = 0;
-    p->tp_fixed = p->cp_fixed = p->pp_fixed = p->cp_under = p->cp_alone = 0;
-    p->free[PRICE_LINKS] = p->free[PRICE_NICS] = price_compute(p);
+    p->tp_fixed = p->cp_fixed = p->pp_fixed = 0;
+    p->tp_under = p->tp_alone = p->cp_under = p->cp_alone = 0;
+    p->busy[PRICE_LINKS] = p->busy[PRICE_NICS] = 0;
     for (int i = 0; i < part->n_messages; i++)
         message_price(m, w, &part->messages[i], routes, p);
+    sums_hide(m, w, id, p);
     p->seconds = price_compute(p) + p->tp + p->cp + p->pp;
 }
 
 /* Prices the computation of a part from peaks and constants. */
-static void peaks_price(const struct price_machine *m, const struct work *w,
-                        const struct work_part *part, struct price_part *p)
+static void peaks_price(const struct price_machine *m, const struct work *w, enum work_part_id id,
+                        struct price_part *p)
 {
+    const struct work_part *part = &w->parts[id];
     double slow = m->v[CONSTANT_COMPUTE];
     for (int i = 0; i < part->n_gemms; i++)
-        p->gemm += fmax(slow * gemm_seconds(m, w, &part->gemms[i]),
-                        peak_seconds(m, &part->gemms[i]));
+        p->gemm += part->gemms[i].count * product_seconds(m, w, id, &part->gemms[i]);
     for (int i = 0; i < part->n_attentions; i++)
-        p->attention += slow * attention_seconds(m, w->stack->attention, &part->attentions[i]);
+        p->attention += slow * attention_seconds(m, w->stack, &part->attentions[i]);
     p->elementwise = slow *
                      ((part->bytes + part->input_bytes) * m->v[CONSTANT_ELEMENTWISE] +
                       part->norm_bytes * m->v[CONSTANT_NORM_PASSES] + part->sum_bytes) /
@@ -434,13 +483,12 @@ static void speed_price(const struct speed *speed, const struct work *w, enum wo
 static void part_price(const struct price_machine *m, const struct work *w, enum work_part_id id,
                        struct price_routes *routes, struct price_part *p)
 {
-    const struct work_part *part = &w->parts[id];
     memset(p, 0, sizeof *p);
     if (m->speed)
         speed_price(m->speed, w, id, p);
     else
-        peaks_price(m, w, part, p);
-    messages_price(m, w, part, routes, p);
+        peaks_price(m, w, id, p);
+    messages_price(m, w, id, routes, p);
 }
 
 /* Finds where each kind of stage begins. The stages between the first and the last are equal,
@@ -495,6 +543,6 @@ void price_reorder(const struct price *other, struct price_ids ids, struct price
     memcpy(out->cuts, other->cuts, sizeof out->cuts);
     for (int i = ids.from; i < ids.to; i++) {
         out->parts[i] = other->parts[i];
-        messages_price(out->machine, out->work, &out->work->parts[i], routes, &out->parts[i]);
+        messages_price(out->machine, out->work, (enum work_part_id)i, routes, &out->parts[i]);
     }
 }

@@ -24,6 +24,9 @@ struct stage_price {
     double computes;               /* forward and backward without messages */
     double packed, update;         /* seconds of partial sums and of the update, once a step */
     double forward_compute, backward_compute;
+    /* seconds for which messages of layers keep wires busy, forward and backward, and those of
+     * recomputed forwards */
+    double busy[2][PRICE_WIRES], again_busy[PRICE_WIRES];
     struct unit_price units;       /* sums over the stage's units, for a micro-batch */
 };
 

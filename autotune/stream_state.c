@@ -78,9 +78,10 @@ static void state_least(struct price_state *out, const struct price_state *other
 {
     for (int i = 0; i < WORK_STATES; i++)
         for (int u = 0; u < WORK_UNITS; u++) {
-            for (int x = 0; x < PRICE_WIRES; x++)
+            for (int x = 0; x < PRICE_WIRES; x++) {
                 out->each[i][u][x] = fmin(out->each[i][u][x], other->each[i][u][x]);
-            out->step[i][u] = fmin(out->step[i][u], other->step[i][u]);
+                out->step[i][u][x] = fmin(out->step[i][u][x], other->step[i][u][x]);
+            }
         }
 }
 

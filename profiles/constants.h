@@ -34,6 +34,8 @@ enum constant_scope { SCOPE_ALL, SCOPE_DEVICE, SCOPE_STACK, SCOPE_BOTH };
       "size of one side of a product at which half of that is reached")                            \
     X(RAGGED, "ragged", "1", SCOPE_ALL, 0.85, 0.20, 0.3, 1,                                        \
       "speed of a product of which a side is no multiple of 64, for each factor of 8 amiss")       \
+    X(UNALIGNED_SHARE, "unaligned_share", "1", SCOPE_ALL, 0.039, 0.15, 0.01, 1,                    \
+      "share of the bf16 peak at which an early cuBLAS multiplies heads that 8 does not divide")   \
     X(FP8_SHARE, "fp8_share", "1", SCOPE_DEVICE, 0.60, 0.20, 0.05, 1,                              \
       "share of the fp8 peak that products in fp8 reach")                                          \
     X(ATTENTION_FORWARD, "attention_forward", "1", SCOPE_DEVICE, 0, 0.15, 0.02, 1,                 \

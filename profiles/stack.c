@@ -50,6 +50,8 @@ static const struct json_field stack_fields[] = {
     FLAG(ring_merges, "its ring adds results and gradients of steps by operations of their own"),
     FLAG(parallel_block, "self-attention and MLP share a norm, its result, and the sum behind them "
                          "over tensor-parallel ranks"),
+    FLAG(early_cublas, "its cuBLAS is of CUDA before 11.7, whose products of heads in bf16 are "
+                       "slow where 8 does not divide the head's size"),
     FLAG(sums_apart, "gradients of weights are added up by operations of their own"),
     {"weight_bytes", JSON_INT, AT(weight_bytes), .optional = true, .min = 0, .max = 8,
      .help = "of a weight that is kept; 0: as activations"},

@@ -51,6 +51,9 @@ struct stack {
      * operations of their own */
     bool eager, gathers_heads, ring_text, ring_merges;
     bool parallel_block; /* self-attention and MLP share a norm, their input, and the sum over tp */
+    /* its cuBLAS is of CUDA before 11.7, whose batched products in bf16 are slow where 8 does not
+     * divide a side (PyTorch's issue 83272) */
+    bool early_cublas;
     bool sums_apart; /* gradients of weights are added up by operations of their own */
     int64_t weight_bytes;    /* of a kept weight; 0: as activations */
     int64_t gradient_bytes;  /* of a gradient summed over micro-batches */

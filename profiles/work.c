@@ -62,6 +62,13 @@
  * in one byte. (Transformer Engine's developers say so in its issues 257, 1261 and 1764;
  * Megatron-Bridge sets fp8_param_gather in training/mixed_precision.py.)
  *
+ * Kept scores are in bf16. Forward, the product of queries and keys writes 2 bytes of each, the
+ * softmax reads 2 and writes 2, the product with the values reads 2: 8. Backward the gradient's
+ * product writes 2, the softmax reads that and its result and writes 2, and three products read 2
+ * each: 14. A fused softmax with a causal mask reads only one half (Megatron's
+ * scaled_upper_triang_masked_softmax.h): 7 and 12. Dropout takes 5 more either way. Where softmax
+ * is several operations it is 18, and twice that.
+ *
  * The head multiplies [T, D] x [D, V/t]. For each logit it keeps the stack's logit_bytes: 2, and
  * those of copies in f32. Where every rank has the logits of all tp ranks, gathering them takes 2w
  * more.
@@ -153,6 +160,17 @@ static struct shape shape_of(const struct work_spec *spec, const struct layout *
 
 /* ---- pieces of parts ---- */
 
+/* Returns the bytes read and written for each score, forward or backward. */
+static double score_traffic(const struct shape *s, bool backward)
+{
+    double dropout = s->k->dropout ? 5 : 0;
+    if (s->k->attention == ATTENTION_SCORES)
+        return (backward ? 36 : 18) + dropout;
+    if (s->k->attention == ATTENTION_FUSED_SCORES)
+        return (backward ? 14 - 2 * s->causal : 8 - s->causal) + dropout;
+    return 0;
+}
+
 /* Fills the backward of a part from its forward: products twice, elementwise work twice. Frozen
  * weights have no product of their own. */
 static void backward_of(const struct shape *s, const struct work_part *f, struct work_part *p)
@@ -165,7 +183,7 @@ static void backward_of(const struct shape *s, const struct work_part *f, struct
     }
     for (int i = 0; i < f->n_attentions; i++) {
         struct work_attention a = f->attentions[i];
-        a.score_bytes *= 2;
+        a.score_bytes *= score_traffic(s, true) / fmax(1, score_traffic(s, false));
         a.backward = true;
         work_attention_add(p, a);
     }
@@ -175,12 +193,6 @@ static void backward_of(const struct shape *s, const struct work_part *f, struct
 }
 
 /* ---- a layer ---- */
-
-static double score_traffic(const struct shape *s)
-{
-    double once = s->k->attention == ATTENTION_SCORES ? 18 : 8;
-    return attention_keeps_scores(s->k->attention) ? once + (s->k->dropout ? 5 : 0) : 0;
-}
 
 static double score_kept(const struct shape *s)
 {
@@ -194,7 +206,7 @@ static struct work_attention attention_of(const struct shape *s, double q, doubl
     struct work_attention a = {.q = q, .k = k, .dim = (double)model_head_dim(s->m), .count = 1};
     a.heads = sets * (double)s->m->heads / s->t;
     a.pairs = s->causal ? q * k / 2 : q * k;
-    a.score_bytes = score_traffic(s) * q * k * a.heads;
+    a.score_bytes = score_traffic(s, false) * q * k * a.heads;
     return a;
 }
 

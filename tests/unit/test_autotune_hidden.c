@@ -1,5 +1,5 @@
-/* What computation hides: messages of a ring and of the state that hide under the same layer, on the
- * same wires or on others, computed by hand; and layouts drawn at random, which no faster device,
+/* What computation hides: messages of a ring and of the state that hide under the same layer or
+ * backward, on the same wires or on others, computed by hand; and layouts drawn at random, which no faster device,
  * link or network makes slower. */
 #include "tests/lib/test_profiles.h"
 
@@ -76,6 +76,29 @@ static double gathers(const struct price *p, const struct layout *l, double *lay
     return (double)p->work->model->layers * *layer + first + last;
 }
 
+struct priced {
+    struct work w;
+    struct layout l;
+    struct price_machine m;
+    struct price price;
+    struct price_step s;
+};
+
+/* Prices a layout on GPUs whose links and NICs have these shares of their speeds. */
+static void layout_price(struct planner *p, const char *layout, int64_t gpus, double link,
+                         double nic, struct priced *out)
+{
+    struct err err;
+    assert_ok(planner_gpus(p, gpus, &err), &err);
+    assert_ok(layout_parse(layout, &out->l, &err), &err);
+    p->cluster.node.link_bytes_per_s *= link;
+    p->cluster.node.nic_bytes_per_s *= nic;
+    price_machine(&p->cluster, p->v, DTYPE_BF16, false, &out->m);
+    work_build(&p->work, &out->l, &out->w);
+    price_parts(&out->m, &out->w, &out->price);
+    price_step(&out->price, &out->l, &out->s);
+}
+
 /* A ring's messages come first. On the wires that both need, weights are gathered in what the ring
  * leaves of computation; on NICs, which a ring inside a node does not need, beside it, also while
  * the layer waits for the ring. */
@@ -88,7 +111,7 @@ static void ring_beside_gathers(void **state)
         bool waits, exposed; /* a layer waits for its ring; for its weights */
     } cases[] = {
         {"cp=4,dp=2,zero=3,mbs=4", 8, 1, 1, false, false},
-        {"cp=4,dp=2,zero=3,mbs=4", 8, 0.16, 1, false, true},
+        {"cp=4,dp=2,zero=3,mbs=4", 8, 0.22, 1, false, true},
         {"cp=4,dp=2,zero=3,mbs=4", 8, 0.01, 1, true, true},
         {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 1, 0.02, false, true},
         {"cp=8,dp=2,zero=3,fsdp=16,mbs=4", 16, 0.05, 1, true, true},
@@ -98,25 +121,86 @@ static void ring_beside_gathers(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct planner *p = planner_of("llama-3-8b", "dgx-h100", "fsdp2", "8192");
-        static struct work w;
-        struct layout l;
-        struct price_machine m;
-        struct price price;
-        struct price_step s;
-        struct err err;
+        static struct priced at;
         double layer, ring;
-        assert_ok(planner_gpus(p, cases[i].gpus, &err), &err);
-        assert_ok(layout_parse(cases[i].layout, &l, &err), &err);
-        p->cluster.node.link_bytes_per_s *= cases[i].link;
-        p->cluster.node.nic_bytes_per_s *= cases[i].nic;
-        price_machine(&p->cluster, p->v, DTYPE_BF16, false, &m);
-        work_build(&p->work, &l, &w);
-        price_parts(&m, &w, &price);
-        price_step(&price, &l, &s);
-        double want = w.micro_batches * gathers(&price, &l, &layer, &ring);
-        assert_close(s.term[PRICE_GATHER], want, 1e-9, cases[i].layout);
+        layout_price(p, cases[i].layout, cases[i].gpus, cases[i].link, cases[i].nic, &at);
+        double want = at.w.micro_batches * gathers(&at.price, &at.l, &layer, &ring);
+        assert_close(at.s.term[PRICE_GATHER], want, 1e-9, cases[i].layout);
         assert_int_equal(ring > 0, cases[i].waits);
         assert_int_equal(layer > 0, cases[i].exposed);
+        planner_free(p);
+    }
+}
+
+/* Adds for how long a layer's messages keep wires busy. */
+static void layers_busy(const struct price *p, const struct layout *l, enum work_part_id id,
+                        double count, double busy[3])
+{
+    const struct work_part *part = &p->work->parts[id];
+    for (int i = 0; i < part->n_messages; i++) {
+        const struct work_message *g = &part->messages[i];
+        struct price_route r =
+            price_route(p->machine, price_group(l, p->work->model, g->group), g->kind);
+        busy_add(&r, count * g->count, g->bytes, busy);
+    }
+}
+
+/* Returns the seconds of sums over replicas, once a step, that the only stage's backward does not
+ * hide; *last: those of the last layer, which come when nothing computes any more. */
+static double sums_exposed(const struct price *p, const struct layout *l, double *last)
+{
+    const struct price_part *q = p->parts;
+    const struct work *w = p->work;
+    double layers = (double)w->model->layers, elements = 0, sent[3] = {0}, taken[3] = {0},
+           most = 0;
+    double pass = layers * q[WORK_LAYER_BACKWARD].seconds + q[WORK_FIRST_BACKWARD].seconds +
+                  q[WORK_LAST_BACKWARD].seconds + q[WORK_EACH_BACKWARD].seconds;
+    struct work_state st;
+    work_state(w, l, &st);
+    for (int u = 0; u < WORK_UNITS; u++)
+        elements += w->unit_elements[u] * (u == UNIT_LAYER ? layers : 1);
+    for (int i = STATE_REDUCE; i <= STATE_REPLICAS; i++)
+        if (st.bytes[i] > 0) {
+            struct price_route r = price_route(
+                p->machine, price_group(l, w->model, st.group[i]), st.kind[i]);
+            busy_add(&r, 1, elements * st.bytes[i], sent);
+        }
+    layers_busy(p, l, WORK_LAYER_BACKWARD, layers, taken);
+    layers_busy(p, l, WORK_LAST_BACKWARD, 1, taken);
+    for (int x = 0; x < 2; x++)
+        most = fmax(most, sent[x] - p->machine->v[CONSTANT_REDUCE_HIDDEN] *
+                                        fmax(0, pass - taken[x]));
+    *last = sent[2] / layers;
+    return fmax(most, *last);
+}
+
+/* Gradients that are summed once a step do not hide on wires while a ring, or sums of
+ * tensor-parallel ranks, use them: less of them hides, the slower the links are that both need. */
+static void sums_beside_ring(void **state)
+{
+    static const struct {
+        const char *layout;
+        int64_t gpus;
+        double link;
+        bool exposed; /* more than the last layer's */
+    } cases[] = {
+        {"cp=4,dp=2,zero=1,mbs=1", 8, 4, false},
+        {"cp=4,dp=2,zero=1,mbs=1", 8, 1, true},
+        {"cp=4,dp=2,zero=1,mbs=1", 8, 0.08, true},
+        {"tp=4,sp=1,dp=2,zero=1,mbs=1", 8, 1, false},
+        {"tp=4,sp=1,dp=2,zero=1,mbs=1", 8, 0.05, true},
+        {"cp=8,dp=2,zero=1,mbs=1", 16, 0.05, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct planner *p = planner_of("llama-3-8b", "dgx-h100", "megatron", "8192");
+        static struct priced at;
+        double last;
+        p->cluster.node.link_latency_s = p->cluster.node.nic_latency_s = 0;
+        layout_price(p, cases[i].layout, cases[i].gpus, cases[i].link, 1, &at);
+        double want = sums_exposed(&at.price, &at.l, &last);
+        assert_close(at.s.term[PRICE_REDUCE], want, 1e-9, cases[i].layout);
+        assert_int_equal(want > last, cases[i].exposed);
         planner_free(p);
     }
 }
@@ -226,6 +310,7 @@ static void faster_is_not_slower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ring_beside_gathers),
+                                       cmocka_unit_test(sums_beside_ring),
                                        cmocka_unit_test(faster_is_not_slower)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

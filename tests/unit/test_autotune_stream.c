@@ -110,7 +110,7 @@ static void brute_force(void **state)
         {"stdit-xl", "reel", "1x16x16", 1, 45, 1},
         {"dit-l", "fsdp2", "5x9x5", 1, 60, 0.6},
         /* another order of ranks wins here and below */
-        {"dit-b", "megatron-bridge", "16x32x32", 8, 1, 0.06, 2},
+        {"dit-b", "megatron-bridge", "8x32x32", 12, 1, 0.15, 2},
         {"dit-l", "reel", "32x64x64", 8, 2, 1, 2},
         {"dit-b", "megatron-bridge", "16x32x32", 12, 4, 1, 8}, /* borders of nodes go through groups */
     };
@@ -257,7 +257,7 @@ static void twins_once(void **state)
         size_t most;
         int64_t layouts; /* of these places */
     } cases[] = {
-        {"llama-3-70b", "dgx-h100", "8192", 512, 512, 20, 30},
+        {"llama-3-70b", "dgx-h100", "8192", 512, 512, 20, 28},
         {"gpt-3-175b", "dgx-h100", "2048", 192, 192, 200, 337},
         {"llama-3-405b", "dgx-h100", "2048", 960, 480, 200, 791}, /* lists are full on the way */
     };
@@ -302,7 +302,7 @@ static void effort(void **state)
         {"llama-3-405b", "dgx-h100", "2048", 3840, 2048, 5, 155000, 440000, 250},
         {"llama-3-405b", "dgx-h100", "8192", 4096, 2048, 200, 31000, 430000, 12000},
         {"llama-3-405b", "dgx-h100", "2048", 4096, 1 << 24, 5, 250000, 2400000, 16},
-        {"llama-3-405b", "dgx-h100", "8192", 3840, 64, 5, 52000, 125000, 32},
+        {"llama-3-405b", "dgx-h100", "8192", 3840, 64, 5, 52000, 125000, 180},
         {"moviegen-30b", "dgx-a800", "32x48x48", 3840, 46080, 5, 27000, 68000, 18},
         {"moviegen-30b", "dgx-h100", "16x32x32", 3840, 720720, 5, 67000, 365000, 18},
         {"stdit-xl", "dgx-h100", "16x32x32", 4096, 46080, 5, 2200, 1500, 60},
