@@ -8,7 +8,7 @@
 
 /* A stack on a device that no row was of takes longer or shorter than all constants say, by this
  * standard deviation of a logarithm: the spread between such pairs. Each of eight tables of
- * published runs was left out of the fit in turn, and with this 92 % of their times lie within the
+ * published runs was left out of the fit in turn, and with this 98 % of their times lie within the
  * intervals of 90 % (docs/predictions.md). */
 #define PAIR_SD 0.13
 

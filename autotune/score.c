@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autotune/interval.h"
+
 #define SCORE_CUT 0.02
 #define SCORE_NEAR 1.01
 
@@ -91,13 +93,16 @@ static void time_score(const struct table *t, const struct score_row *rows, doub
                        struct score *out)
 {
     double *off = room, *ratio = room + t->n;
-    size_t n = 0;
+    size_t n = 0, held = 0, asked = 0;
     for (size_t i = 0; i < t->n; i++)
         if (is_timed(&t->cases[i])) {
             ratio[n] = rows[i].p.seconds / t->cases[i].measured_s;
             off[n] = 100 * fabs(ratio[n] - 1);
+            asked += rows[i].sd > 0;
+            held += rows[i].sd > 0 && fabs(log(ratio[n])) <= INTERVAL_SDS * rows[i].sd;
             n++;
         }
+    out->interval_held_pct = asked ? 100 * (double)held / (double)asked : NAN;
     qsort(off, n, sizeof *off, by_number);
     qsort(ratio, n, sizeof *ratio, by_number);
     out->mape_pct = mean_of(off, n);
@@ -386,11 +391,37 @@ out:
     return rc;
 }
 
+/* Sets the standard deviations of rows with a time. Their predictions stand. */
+static int intervals_set(const struct table *t, const struct constants *c, struct score_row *rows,
+                         struct err *err)
+{
+    struct predict_room *room = malloc(sizeof *room);
+    int rc = room ? 0 : err_set(err, ERR_NOMEM, "out of memory for intervals");
+    for (size_t i = 0; i < t->n && rc == 0; i++) {
+        const struct table_case *k = &t->cases[i];
+        const struct layout *l = &rows[i].p.layout;
+        double v[CONSTANTS];
+        struct predicted same;
+        struct interval_of of = {.constants = c, .v = v, .cluster = &k->cluster,
+                                 .stack = &k->stack, .act = DTYPE_BF16, .fp8 = k->fp8};
+        if (!is_timed(k))
+            continue;
+        constants_resolve(c, &k->cluster.device, &k->stack, v);
+        if ((rc = predict_open(k, room, err)) < 0 ||
+            (rc = predict_layout(k, l, v, false, room, &same, err)) < 0)
+            break;
+        rows[i].sd = interval_sd(&of, &room->work, l);
+    }
+    free(room);
+    return rc;
+}
+
 int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
                 struct score_row *rows, struct score *out, struct err *err)
 {
     int rc;
-    if ((rc = score_predict(t, c, told, rows, err)) < 0)
+    if ((rc = score_predict(t, c, told, rows, err)) < 0 ||
+        (rc = intervals_set(t, c, rows, err)) < 0)
         return rc;
     return score_rows(t, rows, out, err);
 }

@@ -21,6 +21,7 @@
 enum { SCORE_SWEEP = 8, SCORE_REASONS = 8 };
 struct score_row {
     struct predicted p;  /* set for rows that are not skipped */
+    double sd;           /* of ln(measured / predicted), by interval.h; 0: not asked for */
 };
 struct score_skipped { const char *because; int64_t count; };
 /* A number is NAN where no row contributes to it. */
@@ -30,6 +31,7 @@ struct score {
     struct score_skipped reasons[SCORE_REASONS];
     int n_reasons;
     double mape_pct, p90_pct, mape_scaled_pct;
+    double interval_held_pct; /* of measured times, those within their intervals of nine of ten */
     double spearman_mean, spearman_worst, regret1_mean_pct, regret3_mean_pct;
     double oom_caught_pct, good_rejected_pct;
     double trials_mean, trials_worst;
@@ -41,7 +43,7 @@ int score_predict(const struct table *t, const struct constants *c, const struct
                   struct score_row *rows, struct err *err);
 /* Scores a table whose rows were predicted. */
 int score_rows(const struct table *t, struct score_row *rows, struct score *out, struct err *err);
-/* Predicts a table and scores it. */
+/* Predicts a table and scores it, with the intervals of its times. */
 int score_table(const struct table *t, const struct constants *c, const struct told_rows *told,
                 struct score_row *rows, struct score *out, struct err *err);
 

@@ -171,6 +171,7 @@ static void score_write(const struct scored *t, struct json_out *o)
     json_put_num(o, "mape_pct", s->mape_pct);
     json_put_num(o, "p90_pct", s->p90_pct);
     json_put_num(o, "mape_scaled_pct", s->mape_scaled_pct);
+    json_put_num(o, "interval_held_pct", s->interval_held_pct);
     json_put_num(o, "spearman_mean", s->spearman_mean);
     json_put_num(o, "spearman_worst", s->spearman_worst);
     json_put_num(o, "regret1_mean_pct", s->regret1_mean_pct);
@@ -244,7 +245,9 @@ static void print_text(const struct score *s, struct str *out)
     if (isfinite(s->mape_pct)) {
         number_add(out, "  time: MAPE", s->mape_pct, " %");
         number_add(out, ", nine of ten within", s->p90_pct, " %");
-        number_add(out, ", after one factor", s->mape_scaled_pct, " %\n");
+        number_add(out, ", after one factor", s->mape_scaled_pct, " %");
+        number_add(out, "; intervals of nine of ten hold", s->interval_held_pct, " %");
+        str_addc(out, '\n');
     }
     if (s->sweeps) {
         str_addf(out, "  rank: %lld sweeps", (long long)s->sweeps);
