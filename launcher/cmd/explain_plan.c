@@ -307,10 +307,13 @@ static int measured_read(const struct cmd_env *env, struct explanation *x, struc
 {
     struct store *db = NULL;
     int rc;
+    x->told.measured_step_s = NAN;
     for (int t = 0; t < PRICE_TERMS; t++)
         x->told.measured_s[t] = NAN;
     if (x->plan.n_evidence == 0 || x->plan.scaled_dp > 0)
         return 0;
+    if (x->plan.measured_step_s > 0)
+        x->told.measured_step_s = x->plan.measured_step_s;
     cmd_ingest(env);
     if ((rc = store_open(env->db_path, STORE_READ, &db, err)) < 0)
         return rc;

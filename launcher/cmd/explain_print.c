@@ -185,6 +185,7 @@ void explain_json(const struct explain_told *x, struct str *out)
     json_put_text(&o, "schema", "reel.explanation/1");
     layout_write(&x->one.layout, &o, "layout");
     json_put_num(&o, "step_s", x->one.step_s);
+    json_put_num(&o, "measured_step_s", x->measured_step_s);
     json_arr_begin(&o, "terms");
     for (int t = 0; t < PRICE_TERMS; t++)
         term_json(x, t, &o);
@@ -278,6 +279,8 @@ void explain_text(const struct explain_told *x, struct str *out)
         str_addf(out, " (%.4g to %.4g)", a->lo_s, a->hi_s);
     if (isfinite(a->mfu))
         str_addf(out, ", %.1f %% MFU", 100 * a->mfu);
+    if (isfinite(x->measured_step_s))
+        str_addf(out, "; measured %.4g s", x->measured_step_s);
     str_addc(out, '\n');
     for (int t = 0; t < PRICE_TERMS; t++)
         if (shows(a, t))

@@ -30,6 +30,7 @@ struct explain_told {
     /* whose measurements the curve is that says the term's rate at each size, and that the constant
      * multiplies; NULL: the rate follows from constants alone */
     const char *curve[PRICE_TERMS];
+    double measured_step_s; /* s, of a step in the plan's own trial; NAN: not measured */
     double measured_s[PRICE_TERMS]; /* s, in the plan's own trial, on CPUs of CPU time; NAN: not
                                      * recorded */
     const char *constants;
