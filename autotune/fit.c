@@ -217,6 +217,7 @@ void fit_begin(struct fit *f, const struct fit *earlier)
     double cov[FIT_SCALES][FIT_SCALES];
     if (earlier->n == 0)
         return;
+    f->earlier = earlier->n;
     memcpy(cov, earlier->cov, sizeof cov);
     for (int k = 0; k < FIT_SCALES; k++)
         cov[k][k] += OTHER_MODEL * OTHER_MODEL * prior_sd[k] * prior_sd[k];

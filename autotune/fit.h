@@ -27,6 +27,7 @@ struct fit {
     double cov[FIT_SCALES][FIT_SCALES];      /* covariance of log_scale */
     /* These are the prior: the mean of log_scale, and the inverse of its covariance. */
     double begin[FIT_SCALES], begin_info[FIT_SCALES][FIT_SCALES];
+    int64_t earlier;                         /* measurements from which the prior was learnt */
     int64_t n;
     struct price_bill bills[FIT_MAX];
     double log_measured[FIT_MAX];

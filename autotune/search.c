@@ -188,23 +188,37 @@ static double least_end(const struct search *s)
     return least_s;
 }
 
-/* Returns the untried layout with the greatest expected improvement, times its probability of
- * fitting, among those whose optimistic end beats the best by the margin; -1: there is none. Before
- * anything was measured, it compares with 1.5 times the smallest optimistic end. new_degrees: only
- * layouts whose degrees differ from the first batch's. */
-static int64_t most_promising(const struct search *s, bool new_degrees, double *most)
+/* Names the layouts that may come next: all that may beat the best by the margin; of these, those
+ * whose degrees differ from the first batch's; or all with such degrees, also if none may beat it. */
+enum wanted { WANTED_BETTER, WANTED_BETTER_OTHER, WANTED_OTHER };
+#define FAR 1.5 /* no layout whose optimistic end is so many times that of the best is wanted */
+
+/* Returns what a layout's optimistic end must beat. */
+static double limit_of(const struct search *s, enum wanted wanted)
 {
-    double limit_s = s->best >= 0 ? count_of(s, s->best) * (1 - s->conf.margin)
-                                  : 1.5 * least_end(s);
+    if (s->best < 0)
+        return FAR * least_end(s);
+    return count_of(s, s->best) * (wanted == WANTED_OTHER ? FAR : 1 - s->conf.margin);
+}
+
+/* Returns the wanted layout with the greatest expected improvement, times its probability of
+ * fitting; -1: there is none. Before anything was measured, and where layouts need not be better,
+ * it is the one whose optimistic end is furthest below the limit. */
+static int64_t most_promising(const struct search *s, enum wanted wanted, double *most)
+{
+    double limit_s = limit_of(s, wanted);
     int64_t at = -1;
     struct rival best = rival_of(s);
     *most = -INFINITY;
     for (int64_t i = 0; i < (int64_t)s->n; i++) {
-        if (!can_be_tried(s, i) || (new_degrees && !differs(s, &s->items[i].layout)))
+        if (!can_be_tried(s, i) ||
+            (wanted != WANTED_BETTER && !differs(s, &s->items[i].layout)))
             continue;
         double log_sd, predicted_s = predict_beside(s, i, &best, &log_sd),
                        end_s = predicted_s * exp(-SEARCH_SIGMAS * log_sd);
-        double gain = s->best >= 0 ? improvement(limit_s, predicted_s, log_sd) : limit_s - end_s;
+        double gain = wanted == WANTED_OTHER || s->best < 0
+                          ? limit_s - end_s
+                          : improvement(limit_s, predicted_s, log_sd);
         double worth = gain * fit_chance(s, i);
         if ((end_s <= limit_s || s->best < 0) && worth > *most)
             *most = worth, at = i;
@@ -228,7 +242,7 @@ static int64_t promising_without_one(const struct search *s)
     for (int64_t k = 0; k < s->fit.n; k++) {
         fit_without(&s->fit, k, &other->fit);
         if (fit_surprise(&other->fit, &s->fit.bills[k], s->fit.log_measured[k]) >= SURPRISE &&
-            (i = most_promising(other, false, &worth)) >= 0 && worth > most)
+            (i = most_promising(other, WANTED_BETTER, &worth)) >= 0 && worth > most)
             most = worth, at = i;
     }
     free(other);
@@ -302,6 +316,14 @@ static const char *stop_reason(const struct search *s)
     return tried ? "every layout was tried" : "no untried layout fits the memory";
 }
 
+static int64_t measured(const struct search *s)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += s->items[i].state == TRIAL_OK;
+    return n;
+}
+
 static int64_t next_untried(struct search *s)
 {
     int64_t at;
@@ -314,9 +336,12 @@ static int64_t next_untried(struct search *s)
         return s->baseline;
     if (can_be_tried(s, s->corner))
         return s->corner;
-    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, true, &most)) >= 0)
+    if (s->n_batch < SEARCH_BATCH && (at = most_promising(s, WANTED_BETTER_OTHER, &most)) >= 0)
         return at;
-    if ((at = most_promising(s, false, &most)) >= 0 || (at = promising_without_one(s)) >= 0)
+    if ((at = most_promising(s, WANTED_BETTER, &most)) >= 0 ||
+        (at = promising_without_one(s)) >= 0)
+        return at;
+    if (measured(s) < SEARCH_LEAST && (at = most_promising(s, WANTED_OTHER, &most)) >= 0)
         return at;
     s->stop_reason = stop_reason(s);
     return -1;
@@ -373,14 +398,14 @@ static double spread_of(const struct search_outcome *o)
 
 bool search_is_disturbed(const struct search *s, int64_t i, const struct search_outcome *o)
 {
-    enum { TAUGHT = 3 }; /* measurements before predictions are trusted */
+    enum { TAUGHT = 3 }; /* measurements before predictions are trusted, other models' too */
     double log_sd, predicted = search_predict_trial(s, i, NULL, &log_sd);
     if (o->state != TRIAL_OK || s->items[i].measures > 0 || s->conf.repeats < 2)
         return false;
     if (o->reused)
         return o->disturbed;
     return spread_of(o) > SEARCH_ODD_SIGMAS * s->fit.noise ||
-           (s->fit.n >= TAUGHT &&
+           (s->fit.n + s->fit.earlier >= TAUGHT &&
             log(o->measured_s / predicted) > SEARCH_ODD_SIGMAS * log_sd);
 }
 

@@ -13,7 +13,9 @@
  * scales on which the two steps depend differently, and on the part that no scale explains.
  *
  * The search stops when no untried layout has an *optimistic* end (prediction minus SEARCH_SIGMAS
- * standard deviations of its logarithm) that beats the best by the margin. A layout that ran out of
+ * standard deviations of its logarithm) that beats the best by the margin. But SEARCH_LEAST layouts
+ * are measured, if there are so many whose optimistic end is within half as much again: predictions
+ * may be wrong for all that divide the work in another way than the first. A layout that ran out of
  * memory rules out, on as many ranks or more, those that need as much on the same grid, and on
  * other grids those that need SEARCH_OOM times as much.
  *
@@ -101,7 +103,7 @@ struct search_conf {
     double rank_bytes;     /* memory of each rank; 0: ranks share limit_bytes */
     bool gpu_hours;        /* minimise step time x ranks, not step time */
 };
-enum { SEARCH_BATCH = 5 };
+enum { SEARCH_BATCH = 5, SEARCH_LEAST = 3 };
 struct search {
     struct search_item *items; /* borrowed */
     size_t n;

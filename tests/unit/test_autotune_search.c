@@ -214,6 +214,29 @@ static void disturbed(void **state)
     assert_int_equal(search_next(&s), -1);
 }
 
+/* What was learnt before this search tells that its first trial was disturbed: the layout is measured
+ * again at once, and not learnt from. */
+static void disturbed_at_first(void **state)
+{
+    (void)state;
+    for (int taught = 0; taught < 2; taught++) {
+        struct search_item items[2] = {{.bill.term = {1}}, {.bill.term = {1.05}}};
+        struct search_conf conf = {.margin = 0.01, .max_trials = 2, .repeats = 2};
+        struct fit earlier;
+        struct search s;
+        plain_items(items, 2);
+        search_init(&s, items, 2, &conf);
+        fit_init(&earlier);
+        for (int k = 0; k < 3 * taught; k++)
+            fit_add(&earlier, &items[k % 2].bill, 0.5 * items[k % 2].bill.term[PRICE_GEMM]);
+        fit_begin(&s.fit, &earlier);
+        assert_int_equal(search_next(&s), 0);
+        tell(&s, 0, 1, 0);
+        assert_int_equal(search_next(&s), taught ? 0 : 1);
+        assert_int_equal(s.fit.n, !taught);
+    }
+}
+
 /* A search ended after a disturbed trial and before its repeat. The next one makes it; without the
  * word of the first it would believe 1.4 s. A repeat that is on record too is not made again. */
 static void disturbed_before(void **state)
@@ -368,20 +391,45 @@ static void first_batch(void **state)
  * slower than the best by terms of the same shares is not tried, one of other shares is. */
 static void shared_errors_cancel(void **state)
 {
-    struct search_item items[3] = {{.bill.term = {1}},
+    struct search_item items[4] = {{.bill.term = {1}},
                                    {.bill.term = {1.1}},
-                                   {.bill.term = {[PRICE_GEMM] = 0.7, [PRICE_TP] = 0.4}}};
-    struct search_conf conf = {.max_trials = 3, .repeats = 1};
+                                   {.bill.term = {[PRICE_GEMM] = 0.7, [PRICE_TP] = 0.4}},
+                                   {.bill.term = {[PRICE_GEMM] = 0.7, [PRICE_CP] = 0.45}}};
+    struct search_conf conf = {.max_trials = 4, .repeats = 1};
     struct search s;
     (void)state;
-    plain_items(items, 3);
-    search_init(&s, items, 3, &conf);
-    assert_int_equal(search_next(&s), 0);
-    tell(&s, 0, 1.4, 0);
-    assert_int_equal(search_next(&s), 2);
-    tell(&s, 2, 1.6, 0);
+    plain_items(items, 4);
+    search_init(&s, items, 4, &conf);
+    for (int i = 0; i < 4; i += 1 + (i == 0)) {
+        assert_int_equal(search_next(&s), i);
+        tell(&s, i, i ? 1.6 : 1.4, 0);
+    }
     assert_int_equal(search_next(&s), -1);
     assert_int_equal(items[1].state, TRIAL_UNTRIED);
+}
+
+/* The first layout takes what was predicted. Three that divide the work in another way are predicted
+ * to be too slow to be tried, but take half as long: two are looked at all the same, and these tell
+ * of the third. One that is predicted to take three times as long is never looked at. */
+static void others_are_looked_at(void **state)
+{
+    static const double predicted[] = {1, 1.12, 1.13, 1.1, 3}, truth[] = {1, 0.56, 0.55, 0.5, 1.5};
+    struct search_item items[ARRAY_LEN(truth)] = {0};
+    struct search_conf conf = {.max_trials = 9, .repeats = 1};
+    struct search s;
+    int64_t i;
+    (void)state;
+    plain_items(items, ARRAY_LEN(items));
+    for (size_t k = 0; k < ARRAY_LEN(items); k++) {
+        items[k].layout.tp = 1 << k, items[k].layout.dp = 16 >> k;
+        items[k].bill.term[PRICE_GEMM] = predicted[k];
+    }
+    conf.baseline = &items[0].layout;
+    search_init(&s, items, ARRAY_LEN(items), &conf);
+    while ((i = search_next(&s)) >= 0)
+        tell(&s, i, truth[i], 0);
+    assert_int_equal(s.best, 3);
+    assert_int_equal(items[4].state, TRIAL_UNTRIED);
 }
 
 /* By GPU-hours the slower step on half of the ranks is the better one. */
@@ -623,11 +671,13 @@ int main(void)
                                        cmocka_unit_test(measures_again),
                                        cmocka_unit_test(interrupted), cmocka_unit_test(disturbed),
                                        cmocka_unit_test(disturbed_before),
+                                       cmocka_unit_test(disturbed_at_first),
                                        cmocka_unit_test(contenders),
                                        cmocka_unit_test(all_contenders),
                                        cmocka_unit_test(contenders_left),
                                        cmocka_unit_test(first_batch),
                                        cmocka_unit_test(shared_errors_cancel),
+                                       cmocka_unit_test(others_are_looked_at),
                                        cmocka_unit_test(gpu_hours),
                                        cmocka_unit_test(smaller_trials),
                                        cmocka_unit_test(classes), cmocka_unit_test(widths)};
