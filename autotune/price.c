@@ -10,7 +10,7 @@
  * constant gather_hidden says how much of that compute they can hide under. The same holds for
  * gradients that are scattered in every micro-batch. Gradients that are summed once a step hide
  * under the backward of the last micro-batch (the constant reduce_hidden says under how much of
- * it), except for those of the last unit. What does not fit there is exposed, and is in the sum.
+ * it), except for the share of one layer. What does not fit there is exposed, and is in the sum.
  *
  * Shared wires. A ring hides under attention, sums of tensor-parallel ranks under products.
  * Messages of the state follow both on the wires that they need too, and travel beside them on

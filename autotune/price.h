@@ -133,14 +133,16 @@ struct price_part {
     double tp_under, tp_alone, cp_under, cp_alone; /* parts of under[] and alone[] of a step */
     double seconds;                      /* of all its computation and messages */
     double busy[PRICE_WIRES]; /* seconds for which its messages keep each kind of wire busy */
+    double idle; /* seconds in which it waits for the host and hides no sums, but may a ring */
 };
 static inline double price_compute(const struct price_part *p)
 {
     return p->gemm + p->attention + p->elementwise + p->inputs + p->launch;
 }
-/* Returns for how long a part, as it computes or waits for bytes, leaves a kind of wire free. */
+/* Returns for how long a part, as it computes or waits for its messages, leaves a kind of wire
+ * free. */
 static inline double price_free(const struct price_part *p, enum price_wire x)
-{ return p->seconds - p->tp_fixed - p->cp_fixed - p->pp_fixed - p->busy[x]; }
+{ return p->seconds - p->busy[x]; }
 enum { PRICE_STAGES = 4 };
 struct price {
     const struct price_machine *machine;

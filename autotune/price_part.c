@@ -3,15 +3,18 @@
  * are constants of the operation, and e0 is e by the device's profile.
  *
  *     gemm         for each product: 2 m n k / (peak e · m/(m+h) · n/(n+h) · k/(k+h)), longer where
- *                  n or k is no multiple of 64, and longer again where it is no multiple of 8; or
+ *                  n or k is no multiple of 64, and longer again where it is no multiple of 8 (the
+ *                  slower of the two sides counts); or
  *                  its operands' bytes / (bandwidth · copy_share) if that is longer; and never less
  *                  than 2 m n k / peak. Only products of layers may be in fp8
  *     attention    4 pairs heads d / (peak e · q/(q+h)) · attention_pace, 2.5 times the FLOPs
  *                  backward. Where the device has a curve of its fastest kernel, it stands for the
  *                  last factor: 4 pairs heads d / (peak curve(sqrt(q k)) e/e0) · attention_pace.
- *                  Where the scores are kept: products of 4 q k heads d, twice backward, and their
- *                  bytes / (bandwidth · scores_share). In bf16 an early cuBLAS does these products
- *                  at peak · unaligned_share where 8 does not divide d
+ *                  The share e is flash1_share of that or, on a device with fp8, flash2_share where
+ *                  these kernels run. Where the scores are kept: products of 4 q k heads d, twice
+ *                  backward, with the e and h of products, for q and k alone, and longer by d's
+ *                  factor as above; and bytes / (bandwidth · scores_share). In bf16 an early cuBLAS
+ *                  does these products at peak · unaligned_share where 8 does not divide d
  *     elementwise  (bytes · elementwise + bytes of norms · norm_passes + bytes of adding up
  *                  gradients) / (bandwidth · copy_share)
  *     launch       kernels · kernel_s; and if kernels · launch_s is longer than that and the three
@@ -39,6 +42,10 @@
  *
  * Sums of tensor-parallel ranks may hide under the products of their part. If they take C seconds,
  * and the part has N products, the one that takes s seconds hides min(sum_hidden C / N, s) of them.
+ * What is left of sum_hidden C hides while the device waits for the host: that is launch without
+ * kernels · kernel_s. A ring hides under attention, and in what is then left of that wait. Each
+ * message over tensor- or context-parallel ranks is exposed for sum_s besides, each between stages
+ * for send_s.
  *
  * On a machine with `rings` (processes that exchange messages one by one), every group is priced
  * like one inside a domain.
@@ -368,14 +375,19 @@ static const struct price_route *route_of(const struct price_machine *m, const s
     return r;
 }
 
-/* Prices messages of context-parallel ranks. */
-static void context_price(const struct price_machine *m, const struct work_message *g,
-                          const struct price_route *r, struct price_part *p)
+/* Prices a message of context-parallel ranks. Those of a ring hide under attention, and while the
+ * device waits for the host, where no sum hides. */
+static void context_price(const struct price_machine *m, const struct work *w,
+                          const struct work_message *g, struct price_routes *routes,
+                          struct price_part *p)
 {
+    if (g->group == TRAFFIC_TP || g->group == TRAFFIC_PP)
+        return;
+    const struct price_route *r = route_of(m, w, g, routes);
     bool hides = m->overlaps && g->hide == HIDE_ATTENTION;
     double all = g->count * route_seconds(r, g->bytes),
            sum_s = g->count * m->v[CONSTANT_SUM_S],
-           under = hides ? p->attention + p->launch : 0, /* those before it hide there too */
+           under = hides ? p->attention + p->idle : 0, /* those before it hide there too */
            hidden = fmin(all, fmax(0, under - p->cp_hidden));
     p->cp += all + sum_s - hidden;
     p->cp_hidden += hidden;
@@ -384,6 +396,7 @@ static void context_price(const struct price_machine *m, const struct work_messa
     p->cp_alone += sum_s + (hides ? 0 : all);
 }
 
+/* Prices a message of other ranks, before any sum is hidden, and notes the wires of all. */
 static void message_price(const struct price_machine *m, const struct work *w,
                           const struct work_message *g, struct price_routes *routes,
                           struct price_part *p)
@@ -402,31 +415,31 @@ static void message_price(const struct price_machine *m, const struct work *w,
         p->pp += g->count * (m->v[CONSTANT_SEND_S] + (hides ? 0 : one));
         p->pp_hidden += hides ? g->count * one : 0;
         p->pp_fixed += g->count * m->v[CONSTANT_SEND_S];
-    } else {
-        context_price(m, g, r, p);
     }
 }
 
 /* Hides a part's sums under its products, as Transformer Engine's comm_gemm_overlap does: each
- * hides an equal share of them, but no more than it takes, and the time that the device waits for
- * the host. */
+ * hides an equal share of them, but no more than it takes. What is left of the share hides while
+ * the device waits for the host. */
 static void sums_hide(const struct price_machine *m, const struct work *w, enum work_part_id id,
                       struct price_part *p)
 {
     const struct work_part *part = &w->parts[id];
-    double sums = p->tp - p->tp_fixed, hides = m->v[CONSTANT_SUM_HIDDEN] * sums, products = 0,
-           idle = fmax(0, p->launch - part->kernels * m->v[CONSTANT_KERNEL_S]);
+    double share = m->v[CONSTANT_SUM_HIDDEN] * (p->tp - p->tp_fixed), products = 0;
     p->tp_alone = p->tp;
-    if (!m->overlaps || !w->stack->sums_overlap || sums <= 0)
-        return;
     for (int i = 0; i < part->n_gemms; i++)
         products += part->gemms[i].count;
+    if (!m->overlaps || !w->stack->sums_overlap || share <= 0 || products <= 0)
+        return;
     for (int i = 0; i < part->n_gemms; i++) {
-        double one = product_seconds(m, w, id, &part->gemms[i]) + idle;
-        p->tp_hidden += part->gemms[i].count * fmin(hides / products, one);
+        double one = product_seconds(m, w, id, &part->gemms[i]);
+        p->tp_hidden += part->gemms[i].count * fmin(share / products, one);
         p->tp_under += part->gemms[i].count * one;
     }
-    p->tp_alone -= products > 0 ? hides : 0;
+    double waits = fmin(share - p->tp_hidden, p->idle);
+    p->tp_under += p->idle;
+    p->tp_hidden += waits, p->idle -= waits;
+    p->tp_alone -= share;
     p->tp -= p->tp_hidden;
 }
 
@@ -438,9 +451,12 @@ static void messages_price(const struct price_machine *m, const struct work *w,
     p->tp_fixed = p->cp_fixed = p->pp_fixed = 0;
     p->tp_under = p->tp_alone = p->cp_under = p->cp_alone = 0;
     p->busy[PRICE_LINKS] = p->busy[PRICE_NICS] = 0;
+    p->idle = fmax(0, p->launch - part->kernels * m->v[CONSTANT_KERNEL_S]);
     for (int i = 0; i < part->n_messages; i++)
         message_price(m, w, &part->messages[i], routes, p);
     sums_hide(m, w, id, p);
+    for (int i = 0; i < part->n_messages; i++)
+        context_price(m, w, &part->messages[i], routes, p);
     p->seconds = price_compute(p) + p->tp + p->cp + p->pp;
 }
 

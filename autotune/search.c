@@ -189,7 +189,7 @@ static double least_end(const struct search *s)
 }
 
 /* Names the layouts that may come next: all that may beat the best by the margin; of these, those
- * whose degrees differ from the first batch's; or all with such degrees, also if none may beat it. */
+ * whose degrees differ from the first batch's; or all with such degrees, even if none may. */
 enum wanted { WANTED_BETTER, WANTED_BETTER_OTHER, WANTED_OTHER };
 #define FAR 1.5 /* no layout whose optimistic end is so many times that of the best is wanted */
 

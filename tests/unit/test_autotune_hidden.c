@@ -53,10 +53,11 @@ static double not_hidden(const struct price *p, const struct layout *l, enum wor
     busy_add(&r, 1, st.bytes[gather] * p->work->unit_elements[unit], gathered);
     if (unit == UNIT_FIRST)
         return gathered[2]; /* nothing hides it */
-    double wait = fmax(0, sent[2] - q->attention - q->launch);
+    double wait = fmax(0, sent[2] - q->attention - q->launch +
+                              part->kernels * p->machine->v[CONSTANT_KERNEL_S]);
     for (int x = 0; x < 2; x++)
         most = fmax(most, gathered[x] - p->machine->v[CONSTANT_GATHER_HIDDEN] *
-                                            (price_compute(q) + wait - sent[x]));
+                                            (price_compute(q) + q->cp_fixed + wait - sent[x]));
     *ring += wait;
     return most;
 }

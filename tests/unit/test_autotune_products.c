@@ -143,13 +143,13 @@ static void scores_moved(void **state)
 }
 
 /* Two products take 3 s and 1 s, the first of them three times. Sums of which eight tenths hide are
- * spread over the four: each takes as much as it lasts, and one that waits for the host, as much
- * longer. */
+ * spread over the four: each takes as much as it lasts. What is left hides while the device waits
+ * for the host, once. */
 static void sums_under_products(void **state)
 {
     static const struct { double sums, kernels, hidden; } cases[] = {
-        {4, 0, 3.2}, {8, 0, 3 * 1.6 + 1}, {20, 0, 3 * 3 + 1}, {8, 12, 3 * 1.6 + 1.6},
-        {20, 12, 3 * 4 + 2}};
+        {4, 0, 3.2}, {8, 0, 3 * 1.6 + 1}, {20, 0, 3 * 3 + 1}, {8, 12, 6.4},
+        {20, 12, 3 * 3 + 1 + 1}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         for (int overlaps = 0; overlaps < 2; overlaps++) {
@@ -169,17 +169,48 @@ static void sums_under_products(void **state)
             assert_close(p->tp_hidden, hidden, 1e-12, "hidden");
             assert_close(p->tp, cases[i].sums + 0.5 - hidden, 1e-12, "exposed");
             assert_close(p->tp_alone, 0.5 + cases[i].sums * (overlaps ? 0.2 : 1), 1e-12, "alone");
-            assert_close(price_free(p, PRICE_LINKS), price_compute(p) - hidden, 1e-12,
+            assert_close(price_free(p, PRICE_LINKS), price_compute(p) + 0.5 - hidden, 1e-12,
                          "links are free");
-            assert_close(price_free(p, PRICE_NICS), price_compute(p) + cases[i].sums - hidden,
+            assert_close(price_free(p, PRICE_NICS), price_compute(p) + cases[i].sums + 0.5 - hidden,
                          1e-12, "NICs are free");
         }
+}
+
+/* A layer starts 12 operations, for half a second each the device is busy with a start, and it waits
+ * for the host for 1 s, of which sums use 0.4 s. Its ring hides under 2 s of attention and in the
+ * rest of that wait, but not in starts. */
+static void ring_beside_sums(void **state)
+{
+    const struct work_part part = {
+        .gemms = {{64, 64, 64, 1}}, .n_gemms = 1,
+        .attentions[0] = {.q = 64, .k = 64, .pairs = 64 * 64, .dim = 64, .heads = 1, .count = 1},
+        .n_attentions = 1,
+        .messages = {{TRAFFIC_RING, TRAFFIC_SEND_RECV, HIDE_ATTENTION, 5, 1},
+                     {TRAFFIC_TP, TRAFFIC_ALL_REDUCE, HIDE_NOTHING, 2, 1}},
+        .n_messages = 2, .kernels = 12};
+    struct rig r;
+    (void)state;
+    rig_init(&r);
+    r.stack.sums_overlap = true, r.stack.attention = ATTENTION_FLASH2;
+    r.work.grid.cp = 2, r.cluster.node.devices = 4;
+    r.cluster.device.peak_flops[DTYPE_FP8] = 0;
+    r.cluster.device.peak_flops[DTYPE_BF16] = 2 * 64.0 * 64 * 64;
+    r.v[CONSTANT_ATTENTION_HALF] = 0;
+    r.v[CONSTANT_SUM_HIDDEN] = 0.7, r.v[CONSTANT_KERNEL_S] = 0.5;
+    r.v[CONSTANT_LAUNCH_S] = 10.0 / 12; /* 10 s, of which 1 + 2 + 6 s pass anyway */
+    const struct price_part *p = priced(&r, WORK_LAYER_FORWARD, &part);
+    assert_close(p->launch, 7, 1e-12, "starts, and what the device waits");
+    assert_close(p->tp_hidden, 1.4, 1e-12, "a sum under a product, and in the wait");
+    assert_close(p->cp_hidden, 2 + 0.6, 1e-12, "the ring");
+    assert_close(p->tp, 0.6, 1e-12, "exposed sums");
+    assert_close(p->cp, 5 - 2.6, 1e-12, "the exposed ring");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_is_wide), cmocka_unit_test(heads_unaligned),
-        cmocka_unit_test(scores_moved), cmocka_unit_test(sums_under_products)};
+        cmocka_unit_test(scores_moved), cmocka_unit_test(sums_under_products),
+        cmocka_unit_test(ring_beside_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
