@@ -25,7 +25,7 @@ struct cursor {
     int64_t line;
     bool end_of_line;
     bool open;   /* the text ended inside quotes */
-    bool stray; /* text stands behind the quote that closes a field */
+    bool stray; /* a quote stands inside a field, or text behind the one that closes it */
 };
 
 /* Goes past what ends a field: a comma, a line end of one or two bytes, or the end of the text. */
@@ -52,6 +52,7 @@ static char *field_next(struct cursor *c)
         c->open = quoted && !*c->at;
         if (!*c->at || (!quoted && strchr(",\r\n", *c->at)))
             break;
+        c->stray = c->stray || (!quoted && *c->at == '"');
         if (quoted && *c->at == '"') {
             if (c->at[1] != '"') {
                 c->at++;
@@ -173,8 +174,8 @@ static int quotes_check(const char *file, int64_t line, const struct cursor *c, 
         return err_set(err, ERR_INPUT, "%s:%lld: has a quote that is not closed: close it", file,
                        (long long)line);
     if (c->stray)
-        return err_set(err, ERR_INPUT, "%s:%lld: has text behind a quote that closes a field: put "
-                       "the whole field in quotes, and double each quote in it", file,
+        return err_set(err, ERR_INPUT, "%s:%lld: has a quote that does not stand around a whole "
+                       "field: put all of it in quotes, and double each quote in it", file,
                        (long long)line);
     return 0;
 }
@@ -204,6 +205,9 @@ static int lines_read(struct table *t, struct reading *r, char *text, struct err
             line.field[i] = fields[at[i]];
         rc = line_read(t, r, &line, err);
     }
+    if (rc == 0 && t->n == 0)
+        return err_set(err, ERR_INPUT, "%s: has no row below its header: give a table with one",
+                       t->name);
     return rc;
 }
 

@@ -147,6 +147,14 @@ static size_t printed(const char *p, size_t n, const char *keep)
     return kept || ((unsigned char)*p >= ' ' && *p != 0x7f && !second_controls) ? bytes : 0;
 }
 
+size_t str_plain(const char *text)
+{
+    size_t n = 0;
+    while ((unsigned char)text[n] >= ' ' && text[n] != 0x7f)
+        n++;
+    return n;
+}
+
 void str_disarm(char *text, size_t n, const char *keep)
 {
     for (size_t i = 0; i < n;) {

@@ -42,6 +42,8 @@ void str_cut(char *out, size_t size, const char *text);
 /* Replaces in place each of the n bytes that a terminal would obey and not print: control
  * characters by a blank, what is no UTF-8 by '?'. Those of `keep`, such as "\r\n", stay. */
 void str_disarm(char *text, size_t n, const char *keep);
+/* Returns how many bytes stand before the first control character, or before the end. */
+size_t str_plain(const char *text);
 /* Returns the entry of `names` (ended by NULL) that the user probably meant by `word`, for "did you
  * mean": the shortest that begins with the word, if the word has 3 letters or more; else the
  * nearest by edit distance, or NULL if none is near. */

@@ -92,6 +92,8 @@ static int start_read(const struct opt_values *v, struct constants *c, struct er
         cmd_constants_note(path, c, NULL);
     if (!*name)
         return err_set(err, ERR_USAGE, "--name has no letter: give a name");
+    if (name[str_plain(name)])
+        return err_set(err, ERR_USAGE, "--name has a control character: give a name without");
     if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name)
         return err_set(err, ERR_USAGE, "--name is longer than %zu bytes: give a shorter one",
                        sizeof c->name - 1);

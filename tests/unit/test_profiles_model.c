@@ -154,6 +154,9 @@ static const struct {
     {"{\"schema\": \"reel.model/1\", \"name\": \"\", \"family\": \"dit\", " SIZE
      "\"latent_channels\": 16}",
      "name has 0 bytes"},
+    {"{\"schema\": \"reel.model/1\", \"name\": \"a\\nb\", \"family\": \"dit\", " SIZE
+     "\"latent_channels\": 16}",
+     "name has a control character as byte 2"},
 };
 
 static void refused(void **state)
