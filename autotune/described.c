@@ -1,5 +1,6 @@
 #include "autotune/described.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,7 @@ struct described *described_new(const struct described_spec *spec, struct err *e
                                  .dtype = spec->dtype, .fits = 0.5,
                                  .ema = spec->ema, .residual_wide = spec->residual_wide,
                                  .moments_bf16 = spec->moments_bf16,
+                                 .memory_bytes = spec->memory_bytes,
                                  .adapter = spec->adapter};
     d->planner = planner_new(&ask, err);
     if (!d->planner || ranks_check(d, err) < 0) {
@@ -106,7 +108,8 @@ void described_key(const struct described *d, struct str *out)
     constants_format_values(&d->planner->constants, out);
 }
 
-double described_limit_bytes(const struct described *d) { return planner_limit_bytes(d->planner); }
+double described_device_bytes(const struct described *d)
+{ return (double)device_usable_bytes(&d->planner->cluster.device); }
 
 /* ---- which layouts ---- */
 
@@ -160,6 +163,10 @@ static void excluded_close(struct space *s)
         s->legal -= s->excluded[i].count;
 }
 
+/* Says whether a search failed because layouts can run and none of them fits. */
+static bool none_fits(int rc, const struct stream_found *f)
+{ return rc == ERR_NO && f->nearest.bytes > 0; }
+
 /* Adds the fastest layouts on this number of ranks. */
 static int fastest_add(const struct described *d, int64_t ranks, struct stream_found *found,
                        struct space *s, struct err *err)
@@ -167,13 +174,35 @@ static int fastest_add(const struct described *d, int64_t ranks, struct stream_f
     int rc = planner_gpus(d->planner, ranks, err);
     if (rc < 0)
         return rc;
-    if ((rc = planner_search(d->planner, EACH, found, err)) < 0)
+    rc = planner_search(d->planner, EACH, found, err);
+    if (rc == 0 || none_fits(rc, found))
+        excluded_count(s, d->spec.adapter, found);
+    if (rc < 0)
         return rc;
-    excluded_count(s, d->spec.adapter, found);
     for (size_t i = 0; i < found->n; i++)
         if (can_be_tried(d, &found->items[i].layout))
             space_add(s, &found->items[i].layout);
     return 0;
+}
+
+/* Adds the fastest layouts on each number of ranks. Where none fits on any, the error is that of
+ * the number on which the nearest is nearest. */
+static int all_fastest_add(const struct described *d, struct stream_found *found, struct space *s,
+                           struct err *err)
+{
+    double least = INFINITY;
+    struct err why;
+    bool any = false;
+    for (size_t i = 0; i < d->spec.n_ranks; i++) {
+        int rc = fastest_add(d, d->spec.ranks[i], found, s, &why);
+        double needs = found->nearest.bytes / planner_limit_bytes(d->planner);
+        if (rc < 0 && !none_fits(rc, found))
+            return *err = why, rc;
+        if (rc < 0 && needs < least)
+            least = needs, *err = why;
+        any = any || rc == 0;
+    }
+    return any ? 0 : ERR_NO;
 }
 
 /* Adds a layout of the caller to the candidates, if it is legal and a trial of it can be run. */
@@ -191,15 +220,15 @@ static int list(const void *target, const struct layout *always, size_t n, struc
 {
     const struct described *d = target;
     struct space s = {.room = n + d->spec.n_ranks * EACH};
-    struct stream_found *found = malloc(sizeof *found);
+    struct stream_found *found = calloc(1, sizeof *found);
     int rc = 0;
     s.items = calloc(s.room, sizeof *s.items);
     if (!found || !s.items)
         rc = err_set(err, ERR_NOMEM, "out of memory for a search of layouts");
     for (size_t i = 0; i < n && rc == 0; i++)
         always_add(d, &always[i], &s);
-    for (size_t i = 0; i < d->spec.n_ranks && rc == 0; i++)
-        rc = fastest_add(d, d->spec.ranks[i], found, &s, err);
+    if (rc == 0) // the space is released after an error
+        rc = all_fastest_add(d, found, &s, err);
     free(found);
     excluded_close(&s);
     if (rc < 0)

@@ -2,10 +2,10 @@
  * instead of probed. It implements target.h.
  *
  * The candidates are the layouts that the planner predicts to be the fastest, among those that are
- * more likely to fit than not, and the caller's own. The space is never held in memory as a whole.
- * A trial may be smaller than its layout: it keeps tp, cp and pp, and has scale_down replicas with
- * proportionally fewer samples, so that each rank has the same micro-batches. The time that the
- * other replicas would add is the difference of two predictions.
+ * more likely to fit than not in what a rank may hold, and the caller's own. The space is never
+ * held in memory as a whole. A trial may be smaller than its layout: it keeps tp, cp and pp, and
+ * has scale_down replicas with proportionally fewer samples, so that each rank has the same
+ * micro-batches. The time that the other replicas would add is the difference of two predictions.
  *
  *     struct described *d = described_new(&spec, err);
  *     struct target t = described_target(d);     // target.h lists and predicts
@@ -28,6 +28,7 @@ struct described_spec {
     bool ema, residual_wide, moments_bf16; /* as in struct plan_ask */
     const int64_t *ranks;
     size_t n_ranks;
+    int64_t memory_bytes;      /* what all ranks together may hold; 0: each what its device has */
     int64_t scale_down;        /* replicas of a trial; 0: those of its layout */
     /* the adapter of the trainer that must be able to run the layouts; NULL: reel's own trainer */
     const struct adapter *adapter;
@@ -46,7 +47,7 @@ const char *described_constants(const struct described *d); /* name of the set, 
 /* Appends the content of everything besides the model on which predictions depend: cluster, stack
  * and constants. File names do not matter. */
 void described_key(const struct described *d, struct str *out);
-double described_limit_bytes(const struct described *d);               /* of a rank's memory */
+double described_device_bytes(const struct described *d); /* what a rank's device can hold */
 
 /* Writes the layout that a trial of *l runs, and returns the samples of its step; 0: replicas,
  * samples or shard groups cannot be reduced to scale_down replicas. A trial runs *l itself if

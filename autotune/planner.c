@@ -151,7 +151,10 @@ int planner_gpus(struct planner *p, int64_t gpus, struct err *err)
 void planner_gbs(struct planner *p, int64_t gbs) { p->ask.gbs = p->work.gbs = gbs; }
 
 double planner_limit_bytes(const struct planner *p)
-{ return (double)device_usable_bytes(&p->cluster.device); }
+{
+    return p->ask.memory_bytes > 0 ? (double)p->ask.memory_bytes / (double)p->gpus
+                                   : (double)device_usable_bytes(&p->cluster.device);
+}
 
 static struct stream_spec stream_of(const struct planner *p)
 {
@@ -218,6 +221,17 @@ static int encoders_check(const struct planner *p, struct err *err)
                    num_format_bytes((int64_t)limit, has, sizeof has));
 }
 
+/* Returns what gives the layouts more memory. */
+static const char *more_memory(const struct planner *p)
+{
+    if (p->ask.memory_bytes > 0)
+        return "more --memory or a shorter --seq";
+    return p->gpus < gpus_most(p)
+               ? "more GPUs ('reel plan --gpus least' finds how many), a shorter --seq or GPUs "
+                 "with more memory"
+               : "a cluster of more nodes, a shorter --seq or GPUs with more memory";
+}
+
 static int none_fits(const struct planner *p, const struct stream_found *found, struct err *err)
 {
     const struct stream_item *near = &found->nearest;
@@ -233,15 +247,13 @@ static int none_fits(const struct planner *p, const struct stream_found *found, 
     rc = err_set(err, ERR_NO,
                      "no layout of %s fits %lld GPU%s of %s: the nearest, %s, needs %s of %s, so "
                      "%s (%.0f bytes) are missing on each GPU (it fits with probability %.2g, and "
-                     "%.3g is asked for): give %s, a shorter --seq or GPUs with more memory",
+                     "%.3g is asked for): give %s",
                      p->model.name, (long long)p->gpus, p->gpus == 1 ? "" : "s", p->cluster.name,
                      text.p,
                      num_format_bytes((int64_t)near->bytes, needs, sizeof needs),
                      num_format_bytes((int64_t)limit, has, sizeof has),
                      num_format_bytes((int64_t)(near->bytes - limit), missing, sizeof missing),
-                     near->bytes - limit, fits, p->ask.fits,
-                     p->gpus < gpus_most(p) ? "more GPUs ('reel plan --gpus least' finds how many)"
-                                            : "a cluster of more nodes");
+                     near->bytes - limit, fits, p->ask.fits, more_memory(p));
     str_release(&text);
     return rc;
 }

@@ -29,6 +29,7 @@ struct plan_ask {
     /* an average of the weights is kept; reel's own trainer: the residual stream is f32, the
      * optimizer's moments are bf16 */
     bool ema, residual_wide, moments_bf16;
+    int64_t memory_bytes; /* what all GPUs together may hold; 0: each what its device has */
     double fits;       /* the least probability of fitting that a search accepts, 0 to 1 */
     /* adapter of a trainer: layouts that it cannot run are left out; borrowed, may be NULL */
     const struct adapter *adapter;
@@ -65,7 +66,9 @@ int planner_gpus(struct planner *p, int64_t gpus, struct err *err);
 void planner_gbs(struct planner *p, int64_t gbs);
 /* Sets p->gpus to the smallest number on which a layout fits. */
 int planner_least(struct planner *p, struct err *err);
-double planner_limit_bytes(const struct planner *p); /* of one GPU */
+/* Returns what one GPU may hold: its share of ask.memory_bytes, which needs the number of GPUs, or
+ * what its device has. */
+double planner_limit_bytes(const struct planner *p);
 int planner_search(const struct planner *p, size_t most, struct stream_found *found,
                    struct err *err);
 /* Finds the best places of a ranking (stream.h), at most STREAM_PLACES, in as long as

@@ -65,7 +65,7 @@ static int machine_probe(struct tune *t, struct err *err)
 static double rank_limit(const struct tune *t, const struct layout *l)
 {
     return t->conf.memory_bytes > 0 ? (double)t->conf.memory_bytes / (double)layout_world(l)
-                                    : described_limit_bytes(t->described);
+                                    : described_device_bytes(t->described);
 }
 
 static int none_fits(const struct tune *t, int64_t layouts, struct err *err)
@@ -160,7 +160,7 @@ static int search_begin(struct tune *t, struct err *err)
                                .repeats = t->conf.repeats,
                                .baseline = t->conf.baseline};
     if (t->described && t->conf.memory_bytes == 0)
-        conf.rank_bytes = described_limit_bytes(t->described);
+        conf.rank_bytes = described_device_bytes(t->described);
     search_init(&t->search, t->items, t->space.n, &conf);
     if (t->conf.baseline && t->search.baseline < 0)
         return baseline_refuse(t, (int64_t)t->space.n, err);
@@ -227,6 +227,7 @@ static int described_open(struct tune *t, const struct space_spec *spec, struct 
                                              .moments_bf16 = c->run->moments == MOMENTS_BF16,
                                              .ranks = c->ranks,
                                              .n_ranks = c->n_ranks,
+                                             .memory_bytes = c->memory_bytes,
                                              .scale_down = c->scale_down,
                                              .adapter = c->adapter};
     if (!(t->described = described_new(&described, err)))

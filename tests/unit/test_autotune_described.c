@@ -81,7 +81,7 @@ static void looked_at(void **state)
         assert_ok(target_predict(&target, &space.items[i], &item, &err), &err);
         for (int t = 0; t < PRICE_TERMS; t++)
             sum += item.bill.term[t];
-        assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_limit_bytes(d));
+        assert_true(sum >= before * (1 - 1e-9) && item.bytes <= described_device_bytes(d));
         assert_memory_equal(item.bill.term, item.trial_bill.term, sizeof item.bill.term);
         before = sum;
     }
