@@ -73,6 +73,7 @@ const struct opt_cmd cmd_plan = {
 struct request {
     struct plan_ask ask;
     int64_t gpus;          /* 0: the fewest that fit */
+    bool gpu_hours;        /* fewer are looked at too */
     struct layout layout;
     bool has_layout;
     size_t top;
@@ -177,6 +178,7 @@ static int request_read(const struct opt_values *v, struct request *r, struct er
                                   .encoder_bytes = opt_int(v, "encoders"),
                                   .ema = opt_bool(v, "ema"),
                                   .fits = opt_num(v, "fits")},
+                          .gpu_hours = strcmp(opt_text(v, "objective"), "gpu-hours") == 0,
                           .top = (size_t)opt_int(v, "top")};
     for (int d = 0; d < DTYPE_NUMBERS; d++)
         if (strcmp(dtype_names[d], opt_text(v, "dtype")) == 0)
@@ -222,13 +224,13 @@ static int fewer_search(struct planner *p, size_t top, struct stream_found *foun
     return planner_rank(p, top, found, err);
 }
 
-static int best_search(struct planner *p, const struct request *r, bool gpu_hours,
-                       struct stream_found *found, struct err *err)
+static int best_search(struct planner *p, const struct request *r, struct stream_found *found,
+                       struct err *err)
 {
     int rc = r->gpus ? planner_gpus(p, r->gpus, err) : planner_least(p, err);
     if (rc < 0)
         return rc;
-    if ((rc = planner_rank(p, r->top, found, err)) < 0 || !gpu_hours)
+    if ((rc = planner_rank(p, r->top, found, err)) < 0 || !r->gpu_hours)
         return rc;
     return fewer_search(p, r->top, found, err);
 }
@@ -242,14 +244,46 @@ static int item_predict(const struct planner *p, const struct layout *l, struct 
     return planner_interval(p, out, err);
 }
 
-/* Predicts the layouts to show: the best, and that of --layout if it is not among them. */
-static int items_predict(const struct request *r, struct planned *items, struct plan_answer *a,
+/* ---- the layout of --layout ---- */
+
+/* Sets the GPUs to those of --layout where the best may be on another number than --gpus says, and
+ * so this layout too. Elsewhere, and where it has more than LIMIT_RANKS, it is held against the
+ * number that is set. */
+static int given_gpus(struct planner *p, const struct request *r, struct err *err)
+{
+    int64_t own = layout_world(&r->layout);
+    int rc;
+    if (!r->has_layout || own < 1 || (r->gpus && !r->gpu_hours))
+        return 0;
+    if (r->gpus && own > r->gpus)
+        return err_set(err, ERR_INPUT,
+                       "--layout takes %lld GPUs, and --gpus is %lld: give a layout of no more "
+                       "GPUs, or --gpus %lld", (long long)own, (long long)r->gpus, (long long)own);
+    rc = planner_gpus(p, own, err);
+    return rc < 0 ? err_context(err, "--layout") : 0;
+}
+
+static int given_predict(struct planner *p, const struct request *r, struct planned *out,
                          struct err *err)
+{
+    struct err ignored;
+    int64_t best = p->gpus;
+    int rc;
+    if ((rc = given_gpus(p, r, err)) < 0)
+        return rc;
+    rc = item_predict(p, &r->layout, out, err);
+    planner_gpus(p, best, &ignored); /* they were set before */
+    return rc;
+}
+
+/* Predicts the layouts to show: the best, and that of --layout if it is not among them. */
+static int items_predict(struct planner *p, const struct request *r, struct planned *items,
+                         struct plan_answer *a, struct err *err)
 {
     int rc;
     for (; a->n < a->found->n; a->n++) {
         const struct layout *l = &a->found->items[a->n].layout;
-        if ((rc = item_predict(a->planner, l, &items[a->n], err)) < 0)
+        if ((rc = item_predict(p, l, &items[a->n], err)) < 0)
             return rc;
         if (r->has_layout && layout_equal(l, &r->layout))
             a->given = true, a->given_at = a->n;
@@ -257,18 +291,18 @@ static int items_predict(const struct request *r, struct planned *items, struct 
     if (!r->has_layout || a->given)
         return 0;
     a->given = true, a->given_at = a->n;
-    return item_predict(a->planner, &r->layout, &items[a->n++], err);
+    return given_predict(p, r, &items[a->n++], err);
 }
 
 /* Extends the error "no layout fits" by the memory and time that the layout of --layout takes, if
  * they can be predicted. */
-static int given_say(const struct planner *p, const struct layout *given, struct err *err)
+static int given_say(struct planner *p, const struct request *r, struct err *err)
 {
     char needs[32], has[32];
     struct err why;
     struct planned item;
     int rc = err->code;
-    if (planner_predict(p, given, &item, &why) < 0)
+    if (given_predict(p, r, &item, &why) < 0)
         return rc;
     why = *err;
     return err_set(err, rc,
@@ -295,10 +329,24 @@ static void misfit_tell(const struct planner *p, const struct planned *chosen)
             p->ask.fits);
 }
 
+/* Makes the plan of a layout on its own number of GPUs. */
+static int chosen_plan(struct planner *p, const struct planned *chosen, struct plan *out,
+                       struct err *err)
+{
+    struct err ignored;
+    int64_t best = p->gpus;
+    int rc;
+    if ((rc = planner_gpus(p, layout_world(&chosen->layout), err)) < 0)
+        return rc;
+    rc = planner_plan(p, chosen, out, err);
+    planner_gpus(p, best, &ignored); /* they were set before */
+    return rc;
+}
+
 /* Makes the plan for -o and --export, from the layout of --layout or else from the best one, and
  * saves it for -o. */
-static int chosen_write(const struct opt_values *v, const struct request *r, struct plan_answer *a,
-                        struct err *err)
+static int chosen_write(struct planner *p, const struct opt_values *v, const struct request *r,
+                        struct plan_answer *a, struct err *err)
 {
     const char *output = opt_text(v, "output");
     char place[LIMIT_PATH_BYTES];
@@ -306,10 +354,10 @@ static int chosen_write(const struct opt_values *v, const struct request *r, str
     if (!output && !r->adapter)
         return 0;
     const struct planned *chosen = &a->items[a->given ? a->given_at : 0];
-    misfit_tell(a->planner, chosen);
-    if ((rc = planner_plan(a->planner, chosen, &a->chosen, err)) < 0)
+    misfit_tell(p, chosen);
+    if ((rc = chosen_plan(p, chosen, &a->chosen, err)) < 0)
         return rc;
-    if (r->adapter && (rc = adapter_plan(r->adapter, &a->planner->model, &a->chosen, err)) < 0)
+    if (r->adapter && (rc = adapter_plan(r->adapter, &p->model, &a->chosen, err)) < 0)
         return rc;
     return output ? plan_save(&a->chosen, cmd_output_place(output, place), err) : 0;
 }
@@ -320,16 +368,17 @@ static int plan_make(const struct opt_values *v, const struct request *r, struct
     struct plan_answer a = {.planner = p, .found = found, .items = items,
                             .tokens = opt_given(v, "tokens") ? opt_num(v, "tokens") : 0};
     double began = clock_mono_s();
-    bool gpu_hours = strcmp(opt_text(v, "objective"), "gpu-hours") == 0;
     struct str out = STR_INIT;
     struct json_out o;
     int rc;
-    if ((rc = best_search(p, r, gpu_hours, found, err)) < 0)
-        return rc == ERR_NO && r->has_layout ? given_say(p, &r->layout, err) : rc;
-    a.seconds = clock_mono_s() - began;
-    if ((rc = items_predict(r, items, &a, err)) < 0)
+    if ((rc = given_gpus(p, r, err)) < 0)
         return rc;
-    if ((rc = chosen_write(v, r, &a, err)) < 0)
+    if ((rc = best_search(p, r, found, err)) < 0)
+        return rc == ERR_NO && r->has_layout ? given_say(p, r, err) : rc;
+    a.seconds = clock_mono_s() - began;
+    if ((rc = items_predict(p, r, items, &a, err)) < 0)
+        return rc;
+    if ((rc = chosen_write(p, v, r, &a, err)) < 0)
         return rc;
     if (opt_bool(v, "json")) {
         json_out_init(&o, &out, 2);

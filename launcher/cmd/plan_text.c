@@ -17,8 +17,11 @@ static double train_seconds(const struct plan_answer *a, const struct planned *p
     return ceil(a->tokens / step_tokens) * p->step.seconds;
 }
 
+static double gpu_seconds(const struct planned *p)
+{ return p->step.seconds * (double)layout_world(&p->layout); }
+
 static double gpu_hours(const struct plan_answer *a, const struct planned *p)
-{ return train_seconds(a, p) * (double)a->planner->gpus / 3600; }
+{ return train_seconds(a, p) * (double)layout_world(&p->layout) / 3600; }
 
 /* ---- text ---- */
 
@@ -35,12 +38,22 @@ static void bytes_add(double bytes, struct str *out)
     str_addf(out, "%10s", num_format_bytes((int64_t)bytes, text, sizeof text));
 }
 
-/* Says how much slower the given layout is than the best that fits. A layout that does not fit may
- * be faster. */
-static void slower_add(double slower, struct str *out)
+/* Says how much slower the given layout is than the best that fits, and on another number of GPUs
+ * how many more GPU-hours it takes. A layout that does not fit may be faster. */
+static void slower_add(const struct planned *given, const struct planned *best, struct str *out)
 {
-    str_addf(out, "  (--layout: %.1f %% %s than the best)", 100 * fabs(slower),
+    int64_t gpus = layout_world(&given->layout);
+    double slower = given->step.seconds / best->step.seconds - 1,
+           more = gpu_seconds(given) / gpu_seconds(best) - 1;
+    bool other = gpus != layout_world(&best->layout);
+    str_add(out, "  (--layout");
+    if (other)
+        str_addf(out, ", on %lld GPU%s", (long long)gpus, gpus == 1 ? "" : "s");
+    str_addf(out, ": %.1f %% %s than the best", 100 * fabs(slower),
              slower < 0 ? "faster" : "slower");
+    if (other)
+        str_addf(out, ", %.1f %% %s GPU-hours", 100 * fabs(more), more < 0 ? "fewer" : "more");
+    str_addc(out, ')');
 }
 
 static void item_text(const struct plan_answer *a, size_t i, struct str *out)
@@ -57,7 +70,7 @@ static void item_text(const struct plan_answer *a, size_t i, struct str *out)
     str_addf(out, "] fits %3.0f %%  ", 100 * p->p_fits);
     layout_brief(&p->layout, out);
     if (a->given && a->given_at == i)
-        slower_add(p->step.seconds / a->items[0].step.seconds - 1, out);
+        slower_add(p, a->items, out);
     if (ranked && a->found->items[i].twins > 0)
         str_addf(out, "  (and %lld like it by other orders)",
                  (long long)a->found->items[i].twins);
@@ -178,6 +191,7 @@ static void item_json(const struct plan_answer *a, const struct planned *p, stru
 {
     json_obj_begin(o, NULL);
     layout_write(&p->layout, o, "layout");
+    json_put_int(o, "gpus", layout_world(&p->layout));
     json_put_num(o, "step_s", p->step.seconds);
     json_put_num(o, "lo_s", p->lo_s);
     json_put_num(o, "hi_s", p->hi_s);

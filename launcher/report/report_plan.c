@@ -36,10 +36,11 @@ static const struct json_field top_fields[] = {
 };
 #undef AT
 
-struct item_text { struct report_planned p; double days, gpu_hours; };
+struct item_text { struct report_planned p; int64_t gpus; double days, gpu_hours; };
 #define AT(field) offsetof(struct item_text, field)
 static const struct json_field item_fields[] = {
     {"layout", JSON_ANY, 0},
+    {"gpus", JSON_INT, AT(gpus), .optional = true, .min = 1, .max = LIMIT_RANKS},
     {"step_s", JSON_NUM, AT(p.step_s), .min = 0, .max = 1e9},
     {"lo_s", JSON_NUM, AT(p.lo_s), .min = 0, .max = 1e9},
     {"hi_s", JSON_NUM, AT(p.hi_s), .min = 0, .max = 1e9},
@@ -98,16 +99,32 @@ static int terms_read(const struct json_doc *doc, const cJSON *item, const char 
     return 0;
 }
 
-static int item_read(const struct json_doc *doc, const cJSON *item, size_t i,
+/* Checks that a layout has as many ranks as its file says. */
+static int gpus_check(const struct json_doc *doc, size_t i, const struct layout *l, int64_t gpus,
+                      struct err *err)
+{
+    int64_t world = layout_world(l);
+    return world == gpus
+               ? 0
+               : err_set(err, ERR_INPUT,
+                         "%s: layouts[%zu].layout is one of %lld ranks, and gpus is %lld: give the "
+                         "file as 'reel plan --json' wrote it",
+                         doc->name, i, (long long)world, (long long)gpus);
+}
+
+/* Reads a layout with its prediction. One that does not say its GPUs has those of the file. */
+static int item_read(const struct json_doc *doc, const cJSON *item, size_t i, int64_t gpus,
                      struct report_planned *out, struct err *err)
 {
-    struct item_text t = {.p = {.measured_s = NAN}};
+    struct item_text t = {.p = {.measured_s = NAN}, .gpus = gpus};
     char path[48];
     int rc;
     snprintf(path, sizeof path, "layouts[%zu]", i);
     if ((rc = json_read(doc, item, path, item_fields, ARRAY_LEN(item_fields), NULL, &t, err)) < 0)
         return rc;
     if ((rc = layout_read(doc, json_member(item, "layout"), path, &t.p.layout, err)) < 0)
+        return rc;
+    if ((rc = gpus_check(doc, i, &t.p.layout, t.gpus, err)) < 0)
         return rc;
     if ((rc = terms_read(doc, item, path, &t.p, err)) < 0)
         return rc;
@@ -144,14 +161,8 @@ static int plans_read(const struct json_doc *doc, struct report_plans *p, struct
         return err_set(err, ERR_NOMEM, "out of memory for the layouts of %s", doc->name);
     cJSON_ArrayForEach(item, list)
     {
-        if ((rc = item_read(doc, item, p->n, &p->items[p->n], err)) < 0)
+        if ((rc = item_read(doc, item, p->n, p->gpus, &p->items[p->n], err)) < 0)
             return rc;
-        int64_t world = layout_world(&p->items[p->n].layout);
-        if (world != p->gpus)
-            return err_set(err, ERR_INPUT,
-                           "%s: layouts[%zu].layout is one of %lld ranks, and gpus is %lld: give "
-                           "the file as 'reel plan --json' wrote it",
-                           doc->name, p->n, (long long)world, (long long)p->gpus);
         p->n++;
     }
     return 0;
