@@ -333,6 +333,8 @@ static int explain(const struct cmd_env *env, struct explanation *x, const char 
     if (against && (rc = other_read(against, &x->against, err)) < 0)
         return rc;
     x->told.has_other = against != NULL;
+    x->told.planned_step_s = x->plan.predicted_step_s > 0 ? x->plan.predicted_step_s : NAN;
+    x->told.tuned = x->plan.n_evidence > 0;
     if ((rc = measured_read(env, x, err)) < 0)
         return rc;
     rc = is_probed(&x->plan) ? probed_explain(x, against, err)

@@ -185,6 +185,7 @@ void explain_json(const struct explain_told *x, struct str *out)
     json_put_text(&o, "schema", "reel.explanation/1");
     layout_write(&x->one.layout, &o, "layout");
     json_put_num(&o, "step_s", x->one.step_s);
+    json_put_num(&o, "planned_step_s", x->planned_step_s);
     json_put_num(&o, "measured_step_s", x->measured_step_s);
     json_arr_begin(&o, "terms");
     for (int t = 0; t < PRICE_TERMS; t++)
@@ -267,6 +268,18 @@ static void against_text(const struct explain_told *x, struct str *out)
                  (long long)b->layout.pp);
 }
 
+/* Adds what the tuning predicted, if its trials have made that another time than the one that is
+ * explained. */
+static void planned_text(const struct explain_told *x, struct str *out)
+{
+    double step_s = x->one.step_s;
+    if (!x->tuned || !(fabs(x->planned_step_s - step_s) > 1e-3 * step_s))
+        return;
+    str_addf(out, "the tuning predicted %.4g s after its trials, whose corrections are not in "
+             "these constants: 'reel calibrate --db -o mine.json' and 'reel plan --constants "
+             "mine.json' put them in\n", x->planned_step_s);
+}
+
 void explain_text(const struct explain_told *x, struct str *out)
 {
     const struct explain_side *a = &x->one;
@@ -295,6 +308,7 @@ void explain_text(const struct explain_told *x, struct str *out)
         held_out_say(x->held_out, x->device, out);
     }
     str_addc(out, '\n');
+    planned_text(x, out);
     if (x->has_other)
         against_text(x, out);
 }

@@ -30,6 +30,8 @@ struct explain_told {
     /* whose measurements the curve is that says the term's rate at each size, and that the constant
      * multiplies; NULL: the rate follows from constants alone */
     const char *curve[PRICE_TERMS];
+    double planned_step_s; /* s, by the plan's own prediction; NAN: it has none */
+    bool tuned;            /* trials corrected that prediction */
     double measured_step_s; /* s, of a step in the plan's own trial; NAN: not measured */
     double measured_s[PRICE_TERMS]; /* s, in the plan's own trial, on CPUs of CPU time; NAN: not
                                      * recorded */
