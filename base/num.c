@@ -55,6 +55,13 @@ double num_median(double *values, int64_t n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
+int64_t num_round_part(double *sum, double part)
+{
+    int64_t before = llround(*sum);
+    *sum += part;
+    return llround(*sum) - before;
+}
+
 int num_parse_i64(const char *text, const char *what, int64_t *out, struct err *err)
 {
     char *end = NULL;

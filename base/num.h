@@ -34,6 +34,9 @@ static inline int64_t num_gcd(int64_t a, int64_t b)
 }
 /* Returns the median of n values, 1 or more, which it sorts. */
 double num_median(double *values, int64_t n);
+/* Adds a part to a sum, and returns by how much the rounded sum grows: so parts that are rounded
+ * one after the other add up to the rounded sum. */
+int64_t num_round_part(double *sum, double part);
 
 /* Parse a number; no other text may precede or follow it. u64 is decimal or 0x…, and f64 must be
  * finite. `what` names the value in the error ("--steps"). */

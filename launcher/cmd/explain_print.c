@@ -110,11 +110,12 @@ static void term_json(const struct explain_told *x, int t, struct json_out *o)
 
 static void memory_json(const struct explain_side *e, struct json_out *o)
 {
+    double sum = 0;
     json_arr_begin(o, "memory");
     for (int i = 0; i < e->n_held; i++) {
         json_obj_begin(o, NULL);
         json_put_text(o, "name", e->held[i].name);
-        json_put_int(o, "bytes", llround(e->held[i].bytes));
+        json_put_int(o, "bytes", num_round_part(&sum, e->held[i].bytes));
         json_obj_end(o);
     }
     json_arr_end(o);

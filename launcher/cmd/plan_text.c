@@ -177,11 +177,12 @@ static void terms_json(const struct price_step *s, struct json_out *o)
 
 static void memory_json(const struct footprint *f, struct json_out *o)
 {
+    double sum = 0;
     json_arr_begin(o, "memory");
     for (int i = 0; i < WORK_HELD; i++) {
         json_obj_begin(o, NULL);
         json_put_text(o, "name", work_held_names[i]);
-        json_put_int(o, "bytes", llround(f->bytes[i]));
+        json_put_int(o, "bytes", num_round_part(&sum, f->bytes[i]));
         json_obj_end(o);
     }
     json_arr_end(o);

@@ -228,10 +228,25 @@ static void test_median(void **state)
     assert_true(odd[0] == -1 && odd[2] == 3);
 }
 
+/* Parts that are rounded add up to the rounded sum, though each alone would be rounded down. */
+static void test_rounded_parts(void **state)
+{
+    const double parts[] = {1.4, 2.4, 0, 3.4, 1e15 + 0.25, -2.4};
+    double sum = 0;
+    int64_t rounded = 0;
+    (void)state;
+    for (size_t i = 0; i < LEN(parts); i++) {
+        int64_t part = num_round_part(&sum, parts[i]);
+        assert_true(fabs((double)part - parts[i]) <= 1);
+        rounded += part;
+    }
+    assert_int_equal(rounded, llround(sum));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overflow), cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_overflow), cmocka_unit_test(test_rounded_parts), cmocka_unit_test(test_parse),
         cmocka_unit_test(test_format), cmocka_unit_test(test_median),
     };
     return cmocka_run_group_tests_name("base_num", tests, NULL, NULL);
