@@ -16,8 +16,9 @@
  * A table has at most 64 MiB and 256 columns. Errors: ERR_INPUT names file, line and column.
  * A row is refused, and the others are read, for values that no run can have: text where a number
  * belongs, a count that is 0 or not whole, a time below a nanosecond, a grid that does not divide
- * the GPUs, a micro-batch larger than a replica's share, an unknown status. The table lists the
- * refused rows with a sentence for each; whoever wants none calls table_refused_check.
+ * the GPUs, a micro-batch larger than a replica's share, a time that is too short for twice the
+ * device's peak, a peak of memory above the card's, an unknown status. The table lists the refused
+ * rows with a sentence for each; whoever wants none calls table_refused_check.
  */
 #ifndef AUTOTUNE_TABLE_H
 #define AUTOTUNE_TABLE_H

@@ -521,6 +521,54 @@ static int time_check(const struct table_line *l, const struct numbers *n,
                    c->measured_s);
 }
 
+/* Says whether the row tells on how many GPUs it trained with which batch. */
+static bool knows_share(const struct numbers *n)
+{
+    return n->gbs > 0 && (n->n_gpus > 0 || (n->dp > 0 && n->tp > 0 && n->cp > 0 && n->pp > 0));
+}
+
+/* Refuses a time in which twice the device's peak could not do the model's FLOPs: twice, because
+ * sources count attention with a mask in whole or in half. Of frozen weights a third of the FLOPs,
+ * those of forward, is enough. A rate tells of one GPU, whatever their number. */
+static int speed_check(const struct table_line *l, const struct numbers *n,
+                       const struct table_case *c, struct err *err)
+{
+    const double *peaks = c->cluster.device.peak_flops;
+    double peak = fmax(peaks[DTYPE_BF16], c->fp8 ? peaks[DTYPE_FP8] : 0);
+    bool time = n->step_time_s > 0, tokens = n->tokens_per_s_gpu > 0;
+    double gpus = (double)(n->n_gpus > 0 ? c->gpus : layout_world(&c->layout));
+    struct flops f;
+    int rc;
+    if (!(c->measured_s > 0 && peak > 0) || (time && !knows_share(n)))
+        return 0;
+    if ((rc = flops_reel_sample(&c->model, c->seq, c->model.text_len, &f, err)) < 0)
+        return rc;
+    double rate = (double)c->gbs * f.total / (c->frozen ? 3 : 1) / c->measured_s /
+                  (time ? gpus : (double)c->gpus);
+    if (rate <= 2 * peak)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s:%lld: %s is %s, by which each GPU does %.4g TFLOP/s of the "
+                   "model, more than twice the peak of %s, %.4g: give what was measured", l->file,
+                   (long long)l->number,
+                   time ? "step_time_s" : tokens ? "tokens_per_s_gpu" : "tflops_gpu",
+                   text_of(l, time ? COLUMN_step_time_s : tokens ? COLUMN_tokens_per_s_gpu
+                                                                 : COLUMN_tflops_gpu),
+                   rate / 1e12, c->cluster.device.name, peak / 1e12);
+}
+
+/* Refuses a peak of memory that is more than a tenth above what the card has: a source may write GB
+ * for GiB. A run that was out of memory may tell what it asked for. */
+static int peak_check(const struct table_line *l, const struct numbers *n,
+                      const struct table_case *c, struct err *err)
+{
+    double card = fmax((double)c->cluster.device.memory_bytes, n->gpu_mem_gb * 0x1p30);
+    if (c->status != TABLE_OK || c->peak_bytes <= 1.1 * card)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s:%lld: peak_mem_gb is %s, more than the %.4g GiB of %s: give "
+                   "what was measured", l->file, (long long)l->number,
+                   text_of(l, COLUMN_peak_mem_gb), card / 0x1p30, c->cluster.device.name);
+}
+
 /* Refuses a row whose numbers contradict each other. Only published numbers are checked; the others
  * follow a rule. A row that failed is not checked: contradictions may be why. */
 static int case_check(const struct table_line *l, const struct numbers *n,
@@ -548,7 +596,11 @@ static int case_check(const struct table_line *l, const struct numbers *n,
         return rc;
     if ((rc = shards_check(l, n, c, err)) < 0)
         return rc;
-    return time_check(l, n, c, err);
+    if ((rc = time_check(l, n, c, err)) < 0)
+        return rc;
+    if ((rc = speed_check(l, n, c, err)) < 0)
+        return rc;
+    return peak_check(l, n, c, err);
 }
 
 /* Refuses a row whose model breaks a rule of model_check(). */
