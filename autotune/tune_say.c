@@ -24,8 +24,8 @@ void tune_say_trial(const struct tune *t, const struct plan *p, const struct tri
     char predicted[32], measured[32];
     if (!t->conf.say)
         return;
-    num_format_seconds(p->predicted_step_s, predicted, sizeof predicted);
-    num_format_seconds(r->step_s, measured, sizeof measured);
+    num_format_seconds_fine(p->predicted_step_s, predicted, sizeof predicted);
+    num_format_seconds_fine(r->step_s, measured, sizeof measured);
     str_addf(&line, "trial %lld: ", (long long)(t->search.trials + t->search.repeated));
     layout_brief(&p->layout, &line);
     str_addf(&line, "  predicted %s", predicted);

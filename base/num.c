@@ -286,3 +286,18 @@ char *num_format_seconds(double seconds, char *buf, size_t size)
         format_long(s, sign, buf, size);
     return buf;
 }
+
+char *num_format_seconds_fine(double seconds, char *buf, size_t size)
+{
+    static const struct { double below, unit_s; const char *name; } units[] = {
+        {999.5e-6, 1e-6, "us"}, {0.9995, 1e-3, "ms"}, {59.95, 1, "s"}};
+    double s = fabs(seconds);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (s > 0 && s < units[i].below) {
+            double v = s / units[i].unit_s;
+            snprintf(buf, size, "%s%.*f %s", seconds < 0 ? "-" : "",
+                     v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, units[i].name);
+            return buf;
+        }
+    return num_format_seconds(seconds, buf, size);
+}

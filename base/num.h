@@ -53,6 +53,8 @@ int num_parse_seconds(const char *text, const char *what, double *out, struct er
  * s", "4.1 ms". */
 char *num_format_bytes(int64_t bytes, char *buf, size_t size);
 char *num_format_seconds(double seconds, char *buf, size_t size);
+/* Formats it with three digits, for what stands beside a percentage: "1.14 s", "20.5 ms". */
+char *num_format_seconds_fine(double seconds, char *buf, size_t size);
 char *num_format_count(double count, char *buf, size_t size); /* "7.16 G" */
 
 #endif

@@ -97,7 +97,7 @@ static void text_candidate(const struct tune *t, int64_t at, struct str *out)
 {
     char time[32], bytes[32];
     double s = search_predict(&t->search, at, NULL, NULL);
-    str_addf(out, "  %10s  %10s a rank  ", num_format_seconds(s, time, sizeof time),
+    str_addf(out, "  %10s  %10s a rank  ", num_format_seconds_fine(s, time, sizeof time),
              num_format_bytes((int64_t)t->items[at].planned_bytes, bytes, sizeof bytes));
     layout_brief(&t->items[at].layout, out);
     str_addc(out, '\n');
@@ -156,7 +156,7 @@ static void text_scaled(const struct tune *t, const struct plan *p, struct str *
     char measured[32];
     if (p->scaled_dp == 0)
         return;
-    num_format_seconds(t->items[t->search.best].measured_s, measured, sizeof measured);
+    num_format_seconds_fine(t->items[t->search.best].measured_s, measured, sizeof measured);
     str_addf(out, "  scaled: measured %s with dp=%lld, and what dp=%lld adds is predicted\n",
              measured, (long long)p->scaled_dp, (long long)p->layout.dp);
 }
@@ -178,7 +178,7 @@ static void text_winner(const struct tune *t, const struct plan *p, const char *
     struct str layout = STR_INIT;
     layout_format(&p->layout, &layout);
     str_addf(out, "winner: %s a step, %s\n",
-             num_format_seconds(p->measured_step_s, measured, sizeof measured), layout.p);
+             num_format_seconds_fine(p->measured_step_s, measured, sizeof measured), layout.p);
     text_scaled(t, p, out);
     text_baseline(t, out);
     str_addf(out, "  %lld layout%s measured, %lld measured again%s, stopped: %s\n",

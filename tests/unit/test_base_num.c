@@ -205,6 +205,14 @@ static void test_format(void **state)
     static const struct {
         double v;
         const char *text;
+    } fine[] = {
+        {1.144, "1.14 s"}, {1.1558, "1.16 s"}, {12.345, "12.3 s"}, {0.0205, "20.5 ms"},
+        {0.00205, "2.05 ms"}, {0.2505, "250 ms"}, {9.996e-3, "10.0 ms"}, {5.5e-6, "5.50 us"},
+        {0, "0 s"}, {62, "1 m 02 s"}, {-2, "-2.00 s"}, {INFINITY, "for ever"},
+    };
+    static const struct {
+        double v;
+        const char *text;
     } counts[] = {
         {0, "0"},           {7, "7"},           {0.25, "0.25"},     {999, "999"},
         {999.7, "1.00 k"},  {7.16e9, "7.16 G"}, {99.96e6, "100 M"}, {1e30, "1000000000000 E"},
@@ -215,6 +223,8 @@ static void test_format(void **state)
         assert_string_equal(num_format_bytes(bytes[i].v, buf, sizeof buf), bytes[i].text);
     for (size_t i = 0; i < LEN(seconds); i++)
         assert_string_equal(num_format_seconds(seconds[i].v, buf, sizeof buf), seconds[i].text);
+    for (size_t i = 0; i < LEN(fine); i++)
+        assert_string_equal(num_format_seconds_fine(fine[i].v, buf, sizeof buf), fine[i].text);
     for (size_t i = 0; i < LEN(counts); i++)
         assert_string_equal(num_format_count(counts[i].v, buf, sizeof buf), counts[i].text);
     assert_string_equal(num_format_bytes(1536, buf, 4), "1.5"); /* a short buffer cuts, and ends */
