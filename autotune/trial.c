@@ -424,9 +424,13 @@ static void other_read(const struct trial_conf *c, struct other_log *log,
         other_log_judge(log, r);
     else
         other_log_report(log, end->slow, r);
-    if (r->state == TRIAL_OK && end->slow)
-        snprintf(r->cause, sizeof r->cause, "ended early: each of %lld steps slower than %.4g s",
-                 (long long)r->steps - 1, c->give_up_s);
+    if (r->state == TRIAL_OK && end->slow) {
+        char note[sizeof r->cause];
+        snprintf(note, sizeof note, "%s", r->cause);
+        snprintf(r->cause, sizeof r->cause,
+                 "ended early: each of %lld steps slower than %.4g s%s%.180s",
+                 (long long)r->steps - 1, c->give_up_s, note[0] ? "; " : "", note);
+    }
 }
 
 /* Judges the trial from how it ended, its log, and our trainer's report. */

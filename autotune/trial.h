@@ -45,7 +45,8 @@ struct trial_conf {
 };
 struct trial_result {
     enum trial_state state;
-    char cause[256];           /* one line; "" when ok and all steps measured */
+    /* One line; "" when ok, all steps measured, and nothing in the log left out. */
+    char cause[256];
     char evidence[OOM_EVIDENCE_BYTES]; /* the line that says that memory was short; "" */
     char node[SCHED_ID_BYTES]; /* the node that was lost; "": none */
     /* Seconds of the median step and of the fastest; tokens and FLOPs of one step. mfu is NaN when

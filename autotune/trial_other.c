@@ -17,6 +17,8 @@
 
 extern char **environ;
 
+#define MOST_PEAK_BYTES 1e18
+#define MOST_MFU 2 /* devices boost, and FLOPs of attention with a mask are counted in two ways */
 enum { RECORDED = 2, LINE_BYTES = 1 << 16, STEPS_MAX = 1024, RANKS_FILES = 4096 };
 
 /* ---- the command ---- */
@@ -230,6 +232,8 @@ struct other_log {
     enum trial_state oom;   /* TRIAL_UNTRIED: no line says that memory was short */
     char cause[256];        /* the line that says so, or else the first error */
     char node[SCHED_ID_BYTES];
+    char odd[96];           /* the first number that no run can have, with its name; "": none */
+    char told[STEP_TOLD_BYTES]; /* the newest time or rate; "": the log tells none */
 };
 
 /* Compiles expressions that the adapter's reader has checked. Returns how many it compiled: fewer
@@ -307,15 +311,33 @@ void other_log_free(struct other_log *l)
 
 /* ---- a line ---- */
 
-/* Returns the number in the expression's first group; NaN: the line has none. */
-static double group_read(const regex_t *pattern, const char *line)
+static void odd_keep(struct other_log *l, const char *text, size_t n)
 {
+    if (!l->odd[0])
+        snprintf(l->odd, sizeof l->odd, "%.*s", (int)n, text);
+}
+
+/* Reads the number in the expression's first group, in this unit. Returns false where the line has
+ * none, or one outside of 0 to `most`, which it keeps with what was matched before it. */
+static bool group_read(struct other_log *l, const regex_t *pattern, double unit, double most,
+                       double *out)
+{
+    enum { BEFORE = 40 };
+    const char *line = l->line.p;
     regmatch_t m[2];
     char *end;
     if (regexec(pattern, line, 2, m, 0) != 0 || m[1].rm_so < 0)
-        return NAN;
-    double value = strtod(line + m[1].rm_so, &end);
-    return end > line + m[1].rm_so && isfinite(value) ? value : NAN;
+        return false;
+    double value = unit * strtod(line + m[1].rm_so, &end);
+    if (end == line + m[1].rm_so)
+        return false;
+    bool good = value >= 0 && value <= most;
+    regoff_t from = m[1].rm_so - m[0].rm_so > BEFORE ? m[1].rm_so - BEFORE : m[0].rm_so;
+    if (good)
+        *out = value;
+    else
+        odd_keep(l, line + from, (size_t)(m[1].rm_eo - from));
+    return good;
 }
 
 static bool any_matches(const regex_t *patterns, int64_t n, const char *line)
@@ -342,8 +364,14 @@ static void step_take(struct other_log *l, const struct step_line *line, double 
     l->nonfinite = l->nonfinite || line->loss_nonfinite;
     if (line->done < 0 || line->done <= l->last_done)
         return;
+    double step_s = line_seconds(l, line, now);
+    if (line->odd || step_s > PLAN_STEP_S) {
+        odd_keep(l, line->told, strlen(line->told));
+        return;
+    }
     if (l->n_steps < STEPS_MAX)
-        l->step_s[l->n_steps++] = line_seconds(l, line, now);
+        l->step_s[l->n_steps++] = step_s;
+    snprintf(l->told, sizeof l->told, "%s", line->time_s > 0 || line->tps > 0 ? line->told : "");
     l->last_done = line->done, l->last_at = now;
 }
 
@@ -379,6 +407,28 @@ static void cause_take(struct other_log *l, const char *line)
     }
 }
 
+/* Takes what the line says of memory. No rank holds a thousand times the memory of its device. */
+static void memory_take(struct other_log *l)
+{
+    double device = (double)l->other->memory_bytes, bytes;
+    double most = device > 0 ? fmin(MOST_PEAK_BYTES, 1000 * device) : MOST_PEAK_BYTES;
+    double unit = l->other->adapter->memory_unit_bytes;
+    if (l->n_memory && group_read(l, &l->memory, unit, most, &bytes))
+        l->peak_bytes = fmax(l->peak_bytes, bytes);
+}
+
+static void timers_take(struct other_log *l)
+{
+    double t;
+    for (int64_t i = 0; i < l->n_timers; i++) {
+        double unit_s = l->other->adapter->timers[i].unit_s;
+        if (!group_read(l, &l->timers[i], unit_s, PLAN_STEP_S, &t) || l->n_steps < 2)
+            continue; /* the first step is not counted */
+        l->timer_s[i] += t;
+        l->timer_n[i]++;
+    }
+}
+
 static void line_take(struct other_log *l, double now)
 {
     struct step_line step;
@@ -387,15 +437,8 @@ static void line_take(struct other_log *l, double now)
         return;
     if (step_reader_take(l->reader, l->line.p, &n, &step))
         step_take(l, &step, now);
-    double bytes = l->n_memory ? group_read(&l->memory, l->line.p) : NAN;
-    l->peak_bytes = fmax(l->peak_bytes, bytes * l->other->adapter->memory_unit_bytes);
-    for (int64_t i = 0; i < l->n_timers; i++) {
-        double t = group_read(&l->timers[i], l->line.p);
-        if (isnan(t) || l->n_steps < 2) /* the first step is not counted */
-            continue;
-        l->timer_s[i] += t * l->other->adapter->timers[i].unit_s;
-        l->timer_n[i]++;
-    }
+    memory_take(l);
+    timers_take(l);
     cause_take(l, l->line.p);
 }
 
@@ -551,6 +594,23 @@ static bool all_told(const struct other_log *l)
     return counted(l) > 0 && (l->n_steps >= l->steps || l->last_done >= l->steps);
 }
 
+/* Refuses steps that took no time, or in which twice the devices' peak could not do their FLOPs. */
+static void times_check(const struct other_log *l, struct trial_result *r)
+{
+    double mfu = utilization(l, l->other->model_flops, r->step_s);
+    if (r->step_s > 0 && !(mfu > MOST_MFU))
+        return;
+    r->state = TRIAL_FAILED;
+    if (l->told[0] && r->step_s > 0)
+        snprintf(r->cause, sizeof r->cause, "its log's '%s' is an MFU of %.0f %%, which no device "
+                 "reaches: check the unit by which the adapter %s reads it", l->told, 100 * mfu,
+                 l->other->adapter->name);
+    else
+        snprintf(r->cause, sizeof r->cause,
+                 "its log tells no times, and its steps all at once: have it print each when it is "
+                 "done (PYTHONUNBUFFERED=1)");
+}
+
 /* Sets the median and the fastest of the counted steps. */
 static void times_read(const struct other_log *l, struct trial_result *r)
 {
@@ -560,12 +620,16 @@ static void times_read(const struct other_log *l, struct trial_result *r)
     qsort(sorted, (size_t)n, sizeof *sorted, ascending);
     r->step_s = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
     r->min_step_s = sorted[0];
-    if (r->step_s > 0)
-        return;
-    r->state = TRIAL_FAILED;
-    snprintf(r->cause, sizeof r->cause,
-             "its log tells no times, and its steps all at once: have it print each when it is "
-             "done (PYTHONUNBUFFERED=1)");
+    times_check(l, r);
+}
+
+/* Adds which number of the log was left out to what is said of the trial. */
+static void odd_say(const struct other_log *l, struct trial_result *r)
+{
+    size_t n = strlen(r->cause);
+    if (l->odd[0])
+        snprintf(r->cause + n, sizeof r->cause - n, "%sits log's '%s' was left out: no run can "
+                 "have it", n ? "; " : "", l->odd);
 }
 
 void other_log_report(const struct other_log *l, bool early, struct trial_result *r)
@@ -582,6 +646,7 @@ void other_log_report(const struct other_log *l, bool early, struct trial_result
     }
     if (r->state == TRIAL_OK)
         times_read(l, r);
+    odd_say(l, r);
     if (r->state != TRIAL_OK)
         return;
     r->tokens = l->tokens;

@@ -4,7 +4,8 @@
  * it. In the user's arguments, {ranks} stands for the number of ranks, {nodes} for the number of
  * nodes that they take, and {ranks_per_node} for the ranks on one node. The log is read while it
  * grows: everything that it prints is a sign of life, and lines of steps give their times. The
- * first step is not counted. If a recorder of GPUs is there (libreel-cupti.so), two more steps run
+ * first step is not counted. A line with a number that no run can have is not understood, and is
+ * told with the trial's end. If a recorder of GPUs is there (libreel-cupti.so), two more steps run
  * after the measured ones. While they run, the file `record` exists in the trial's folder, for
  * which the recorder waits. Otherwise the trainer's own timers, if it prints them, give the parts
  * of a step.
@@ -28,6 +29,7 @@ struct trial_other {
     const struct model *model;
     int64_t node_ranks;             /* ranks of a node of the cluster */
     double model_flops, peak_flops; /* of a step, and of a rank's device; 0: unknown */
+    int64_t memory_bytes;           /* of a rank's device; 0: unknown */
     /* FLOPs of a step with those of recomputation. 0: unknown, because each trainer chooses itself
      * what selective recomputation repeats. */
     double hardware_flops;
@@ -63,7 +65,8 @@ bool other_log_slower(const struct other_log *l, double than_s);
 /* Sets why a trial failed, where the log says more than how the command ended. */
 void other_log_judge(const struct other_log *l, struct trial_result *r);
 /* Fills in the measurements. A trial that was not ended early has failed, whatever its exit status,
- * if its log reports fewer steps than were asked for, or steps that took no time. */
+ * if its log reports fewer steps than were asked for, steps that took no time, or steps so short
+ * that twice the devices' peak could not do them. */
 void other_log_report(const struct other_log *l, bool early, struct trial_result *r);
 
 #endif

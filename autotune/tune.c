@@ -363,6 +363,16 @@ static void plan_describe(const struct tune *t, const struct plan *p, struct pla
                                                                                : 0;
 }
 
+/* Shortens a step to what a plan may tell, less what rounding adds. A prediction that follows from
+ * as long a measurement may be longer. */
+static void plan_shorten(struct plan *p)
+{
+    double by = (1 - 1e-9) * PLAN_STEP_S / p->predicted_step_s;
+    for (int64_t k = 0; k < p->n_terms; k++)
+        p->terms[k].seconds *= by;
+    p->predicted_step_s *= by;
+}
+
 /* Writes the present prediction for item i: for its layout, or for what a trial of it runs. */
 static void plan_predict(const struct tune *t, int64_t i, bool trial, struct plan *p)
 {
@@ -377,6 +387,8 @@ static void plan_predict(const struct tune *t, int64_t i, bool trial, struct pla
     }
     p->n_terms = PRICE_TERMS;
     p->predicted_step_s = sum;
+    if (sum > PLAN_STEP_S)
+        plan_shorten(p);
     p->predicted_at = clock_wall_s();
     p->predicted_bytes = (int64_t)memory_peak(&t->search.memory, t->items[i].planned_bytes);
 }
@@ -582,7 +594,8 @@ static int measure(struct tune *t, int64_t i, struct err *err)
         return rc;
     struct run run = trial_run_of(t, &plan);
     snprintf(dir, sizeof dir, "%s/trials/%s", t->dir, t->trial);
-    struct trial_other other = {.adapter = t->conf.adapter, .argv = t->conf.argv};
+    struct trial_other other = {.adapter = t->conf.adapter, .argv = t->conf.argv,
+                                .memory_bytes = t->device.memory_bytes};
     if (t->described)
         other.node_ranks = described_cluster(t->described)->node.devices;
     struct trial_conf conf = {.sched = t->conf.sched,

@@ -62,7 +62,8 @@ static const struct json_field top_fields[] = {
      .help = "of a probed machine: the pipeline's busiest stage, which the terms are of"},
     {"memory", JSON_ANY, 0, .optional = true,
      .help = "of a probed machine: array of at most 16, what predicted.bytes are made of"},
-    {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0, .max = 1e9,
+    {"measured_step_s", JSON_NUM, AT(measured_step_s), .optional = true, .min = 0,
+     .max = PLAN_STEP_S,
      .help = "the winning trial's, s; 0: not measured"},
     {"scaled_dp", JSON_INT, AT(scaled_dp), .optional = true, .min = 0, .max = LIMIT_RANKS,
      .help = "the trial had so many replicas, and what the others add is predicted; 0: it ran this "
@@ -86,7 +87,8 @@ static const struct json_field seq_fields[] = {
     {"w", JSON_INT, AT(seq.w), .min = 1, .max = INT32_MAX, .help = "columns"},
 };
 static const struct json_field predicted_fields[] = {
-    {"step_s", JSON_NUM, AT(predicted_step_s), .min = 0, .max = 1e9, .help = "seconds of a step"},
+    {"step_s", JSON_NUM, AT(predicted_step_s), .min = 0, .max = PLAN_STEP_S,
+     .help = "seconds of a step"},
     {"at", JSON_NUM, AT(predicted_at), .min = 0, .max = 1e12,
      .help = "when it was predicted, UTC s"},
     {"bytes", JSON_INT, AT(predicted_bytes), .min = 0, .max = 0x1p50, .help = "of a rank"},

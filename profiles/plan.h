@@ -13,6 +13,7 @@
 
 enum { PLAN_TERMS = 16, PLAN_MEMORY = 16, PLAN_EVIDENCE = 32, PLAN_FLAGS_BYTES = 2048,
        PLAN_ENVIRONMENT_BYTES = 1024, PLAN_INPUT_BYTES = 512 };
+#define PLAN_STEP_S 1e9 /* the longest step that a plan may tell */
 /* Holds a term of the predicted step. Where a machine was probed, it also has the work of a rank,
  * in the unit that `reel explain plan` names, and the measured rate that tells its time; else 0 and
  * "". */

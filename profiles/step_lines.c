@@ -21,7 +21,7 @@ enum group {
 static const char *const group_names[N_GROUPS] = {
     "", "step", "index", "total", "epoch", "loss", "grad_norm", "lr", "time_ms", "time_s", "tokens",
     "tps"};
-enum { MAX_PATTERNS = 8, MAX_PARENS = 16, NUMBER_BYTES = 40 };
+enum { MAX_PATTERNS = 8, MAX_PARENS = 16, NUMBER_BYTES = 512 };
 
 struct pattern {
     regex_t compiled;
@@ -256,21 +256,28 @@ static size_t escapes_strip(char *line, size_t n)
     return to;
 }
 
-/* Returns the number in a match; commas between its digits and a full stop after it are allowed.
- * NaN: it is no number. */
-static double number_read(const char *line, regmatch_t m)
+/* Reads the number in a match; commas between its digits and a full stop after it are allowed.
+ * Returns whether it is one: it may be NaN or infinite. */
+static bool number_parse(const char *line, regmatch_t m, double *out)
 {
     char text[NUMBER_BYTES], *end;
     size_t n = 0;
     for (regoff_t i = m.rm_so; i < m.rm_eo; i++) {
         if (n + 1 == sizeof text)
-            return NAN;
+            return false;
         if (line[i] != ',')
             text[n++] = line[i];
     }
     text[n] = 0;
-    double value = strtod(text, &end);
-    return n && (!*end || strcmp(end, ".") == 0) && isfinite(value) ? value : NAN;
+    *out = strtod(text, &end);
+    return n && (!*end || strcmp(end, ".") == 0);
+}
+
+/* Returns the number in a match; NaN: it is none, or not finite. */
+static double number_read(const char *line, regmatch_t m)
+{
+    double value;
+    return number_parse(line, m, &value) && isfinite(value) ? value : NAN;
 }
 
 /* Returns the end of a number whose digits end at `at`: after its exponent, if there is one. */
@@ -297,29 +304,50 @@ static bool other_unit(enum group g, const char *behind)
     return g == G_TIME_S && isalpha((unsigned char)*behind) && *behind != 's';
 }
 
-/* Returns a group's number. Groups of times and rates often match only digits, so the text after
- * them is checked too. NaN: it is no number, or has another unit. */
-static double group_read(const char *line, regmatch_t m, enum group g)
+/* Returns the greatest time or rate that a step can have; 0: the group is of something else. */
+static double most_of(enum group g)
 {
-    if (g == G_TIME_MS || g == G_TIME_S || g == G_TOKENS || g == G_TPS) {
+    return g == G_TIME_MS ? 1e12 : g == G_TIME_S ? 1e9 : g == G_TPS ? 1e15 : 0;
+}
+
+/* Notes how a time or rate was printed, and whether no step can have it. A time stands before a
+ * rate, and what no step can have before both. Returns whether a step can. */
+static bool told_note(const char *line, regmatch_t m, enum group g, struct step_line *out)
+{
+    double value;
+    if (!number_parse(line, m, &value))
+        return true;
+    bool odd = !(value >= 0 && value <= most_of(g));
+    if (!out->odd && (odd || g != G_TPS || !out->told[0]))
+        snprintf(out->told, sizeof out->told, "%s: %.*s", group_names[g], (int)(m.rm_eo - m.rm_so),
+                 line + m.rm_so);
+    out->odd = out->odd || odd;
+    return !odd;
+}
+
+/* Returns a group's number. Groups of times and rates often match only digits, so the text after
+ * them is checked too. NaN: it is no number, has another unit, or no step can have it. */
+static double group_read(const char *line, regmatch_t m, enum group g, struct step_line *out)
+{
+    if (g == G_TOKENS || most_of(g) > 0) {
         m.rm_eo = exponent_end(line, m.rm_eo);
-        if (other_unit(g, line + m.rm_eo))
+        if (other_unit(g, line + m.rm_eo) || (most_of(g) > 0 && !told_note(line, m, g, out)))
             return NAN;
     }
     return number_read(line, m);
 }
 
 static void found_read(const struct pattern *p, const char *line, double found[N_GROUPS],
-                       bool *any, bool *odd_loss)
+                       bool *any, struct step_line *out)
 {
     regmatch_t m[MAX_PARENS + 1];
     if (regexec(&p->compiled, line, MAX_PARENS + 1, m, 0) != 0)
         return;
     for (int i = 1; i <= MAX_PARENS; i++)
         if (p->group[i] && m[i].rm_so >= 0) {
-            found[p->group[i]] = group_read(line, m[i], p->group[i]);
+            found[p->group[i]] = group_read(line, m[i], p->group[i], out);
             *any = true;
-            *odd_loss = *odd_loss || (p->group[i] == G_LOSS && isnan(found[G_LOSS]));
+            out->loss_nonfinite |= p->group[i] == G_LOSS && isnan(found[G_LOSS]);
         }
 }
 
@@ -329,7 +357,8 @@ static void bar_look(struct step_reader *r, const char *line)
     regmatch_t m[2];
     if (!r->has_bar || regexec(&r->bar.compiled, line, 2, m, 0) != 0)
         return;
-    int64_t n = (int64_t)number_read(line, m[1]);
+    double count = number_read(line, m[1]);
+    int64_t n = count >= 0 && count < 1e15 ? (int64_t)count : -1;
     r->bar_before = n >= r->bar_n ? r->bar_n : -1; /* it went back */
     r->bar_n = n;
 }
@@ -351,19 +380,21 @@ static int64_t steps_done(struct step_reader *r, const double found[N_GROUPS])
 bool step_reader_take(struct step_reader *r, char *line, size_t *n, struct step_line *out)
 {
     double found[N_GROUPS];
-    bool any = false, odd_loss = false;
+    bool any = false;
+    struct step_line told = {.done = -1};
     *n = escapes_strip(line, *n);
     bar_look(r, line);
     for (int g = 0; g < N_GROUPS; g++)
         found[g] = NAN;
     for (int i = 0; i < r->n; i++) {
-        found_read(&r->patterns[i], line, found, &any, &odd_loss);
+        found_read(&r->patterns[i], line, found, &any, &told);
         if (!any && step_reader_loss(r) != STEP_LOSS_BEFORE_BAR)
             return false; /* the first pattern is that of the step */
     }
-    *out = (struct step_line){steps_done(r, found),
-                              found[G_LOSS], found[G_GRAD_NORM], found[G_LR],
-                              isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS],
-                              found[G_TOKENS], found[G_TPS], odd_loss};
+    told.done = steps_done(r, found);
+    told.loss = found[G_LOSS], told.grad_norm = found[G_GRAD_NORM], told.lr = found[G_LR];
+    told.time_s = isnan(found[G_TIME_MS]) ? found[G_TIME_S] : 1e-3 * found[G_TIME_MS];
+    told.tokens = found[G_TOKENS], told.tps = found[G_TPS];
+    *out = told;
     return any && (out->done >= 0 || !isnan(out->loss));
 }

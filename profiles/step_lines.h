@@ -23,10 +23,13 @@
 
 #include "base/err.h"
 
+enum { STEP_TOLD_BYTES = 64 };
 struct step_line {
     int64_t done; /* steps done; -1: the line does not say */
     double loss, grad_norm, lr, time_s, tokens, tps; /* of one step; NaN: missing or not finite */
     bool loss_nonfinite; /* there is a loss, and it is not finite */
+    bool odd; /* its time or rate is a number that no step can have; time_s or tps is NaN then */
+    char told[STEP_TOLD_BYTES]; /* that time or rate as it was printed, "time_ms: 812.5"; "" */
 };
 
 /* megatron, torchtitan, nemo, lightning, hf; ended by NULL */

@@ -14,6 +14,7 @@ struct trial_case {
     const char *adapter, *script;
     double give_up_s;
     const char *recorder;
+    bool no_peak;
 };
 
 /* Runs the script, which finds the trial's folder in $d. */
@@ -38,7 +39,8 @@ static struct trial_result trial_of(const struct trial_case *c, const char *dir)
     snprintf(script, sizeof script, "%s", in_scratch("script"));
     const char *argv[] = {script, "--nproc={ranks}", "a'b c", NULL};
     struct trial_other other = {.adapter = a, .argv = argv, .model = &model, .model_flops = 4e12,
-                                .hardware_flops = 5e12, .peak_flops = 1e13};
+                                .hardware_flops = 5e12, .peak_flops = c->no_peak ? 0 : 1e13,
+                                .memory_bytes = 80000000000};
     snprintf(other.recorder, sizeof other.recorder, "%s", c->recorder ? c->recorder : "");
     struct trial_conf conf = {.sched = s, .dir = dir, .steps = 4, .start_s = 60, .quiet_s = 60,
                               .give_up_s = c->give_up_s, .blas = "own", .other = &other};
@@ -130,7 +132,19 @@ static void torchtitan_log(void **state)
     assert_true(r.recorded_step_s == 0 && isnan(r.hfu));
 }
 
-#define STEPS(n) "for i in $(seq " n "); do echo \"step: $i time_ms: 20.5 loss: 2.1\"; done\n"
+#define STEPS(n) "for i in $(seq " n "); do echo \"step: $i time_ms: 205 loss: 2.1\"; done\n"
+
+#define EVERY(said) "for i in 1 2 3 4; do echo \"step: $i " said " loss: 2.1\"; done\n"
+
+/* Only where the peak is known can a step be too short. */
+static void peak_unknown(void **state)
+{
+    struct trial_case c = {"generic", EVERY("time_ms: 2.5"), .no_peak = true};
+    struct trial_result r = trial_of(&c, in_scratch("u"));
+    (void)state;
+    assert_int_equal(r.state, TRIAL_OK);
+    assert_close(r.step_s, 0.0025, 1e-12, "its own time");
+}
 
 static void ends(void **state)
 {
@@ -148,6 +162,22 @@ static void ends(void **state)
         {{"generic", "for i in 2 4; do echo \"step: $i time_ms: 1,020.5\"; done"}, TRIAL_OK, ""},
         {{"generic", "for i in 1 2 3 4; do echo \"step: $i time_ms: 0\"; done"}, TRIAL_FAILED,
          "its steps all at once"},
+        {{"generic", EVERY("time_ms: 2.5")}, TRIAL_FAILED, "its log's 'time_ms: 2.5' is an MFU of "
+         "8000 %, which no device reaches: check the unit by which the adapter generic reads it"},
+        {{"torchtitan", EVERY("tps: 900,000")}, TRIAL_FAILED, "'tps: 900,000' is an MFU of 549 %"},
+        {{"generic", EVERY("time_ms: 99999999999999999999")}, TRIAL_FAILED, "tells 0 of 4 steps by "
+         "the adapter generic; its log's 'time_ms: 99999999999999999999' was left out: no run can "
+         "have it"},
+        {{"torchtitan", EVERY("tps: 0.0000000001")}, TRIAL_FAILED, "'tps: 0.0000000001' was left"},
+        {{"generic", STEPS("3") "echo 'step: 4 time_ms: 1e400'"}, TRIAL_FAILED, "3 of 4 steps by "
+         "the adapter generic; its log's 'time_ms: 1e400' was left out"},
+        {{"generic", STEPS("4") "echo 'memory_bytes: 999999999999999999999'"}, TRIAL_OK,
+         "its log's 'memory_bytes: 999999999999999999999' was left out: no run can have it"},
+        {{"generic", STEPS("4") "echo 'memory_bytes: 90000000000000'"}, TRIAL_OK, "90000000000000"},
+        {{"generic", STEPS("4") "echo 'compute_ms: 99999999999999999999'"}, TRIAL_OK,
+         "'compute_ms: 99999999999999999999' was left out"},
+        {{"generic", STEPS("4") "echo 'memory_bytes: 999999999999999999999'; exec sleep 1000",
+          .give_up_s = 0.01}, TRIAL_OK, "0.01 s; its log's 'memory_bytes: 9999"},
         {{"generic", STEPS("3") "echo 'step: 4 time_ms: 20 loss: nan'"}, TRIAL_NONFINITE, "loss"},
         {{"generic", STEPS("4") "exec sleep 1000", .give_up_s = 0.01}, TRIAL_OK,
          "ended early: each of"},
@@ -180,6 +210,7 @@ static void ends(void **state)
         struct trial_result r = trial_of(&rows[i].c, in_scratch(name));
         if (r.state != rows[i].state || !strstr(r.cause, rows[i].says))
             fail_msg("%zu: %s: %s", i, trial_state_names[r.state], r.cause);
+        assert_true(r.peak_bytes == 0 && !(r.recorded_step_s > 0));
     }
 }
 
@@ -204,7 +235,7 @@ static void recorded(void **state)
     struct trial_result r = trial_of(&c, in_scratch("r"));
     if (r.state != TRIAL_OK)
         fail_msg("%s", r.cause);
-    assert_close(r.step_s, 0.0205, 1e-12, "recorded steps do not count");
+    assert_close(r.step_s, 0.205, 1e-12, "recorded steps do not count");
     assert_close(r.recorded_step_s, r.step_s, 1e-12, "of a step that was not recorded");
     assert_close(r.class_s[KERNEL_GEMM], r.step_s / 2, 1e-12, "products");
     assert_close(r.idle_s, r.step_s / 4, 1e-12, "idle");
@@ -259,6 +290,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(megatron_log, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(bridge_log, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(torchtitan_log, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(peak_unknown, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(ends, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(recorded, scratch_setup, scratch_teardown),
         cmocka_unit_test(hardware_flops),

@@ -185,6 +185,8 @@ static void test_patterns_with_names(void **state)
         /* exponents and units stand behind the digits that a pattern asks for */
         {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=1.25e+03", 3, NO, 1.25, NO},
         {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=1e400", 3, NO, NO, NO},
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[-0-9.]+)", "n 3 ms=-5", 3, NO, NO, NO},
+        {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=99999999999999999999", 3, NO, NO, NO},
         {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=250ms/it", 3, NO, 0.25, NO},
         {"n (?<step>[0-9]+) ms=(?<time_ms>[0-9.]+)", "n 3 ms=0.25s", 3, NO, NO, NO},
         {"n (?<step>[0-9]+) s=(?<time_s>[0-9.]+)", "n 3 s=0.25s", 3, NO, 0.25, NO},
