@@ -133,8 +133,11 @@ static void cause_say(const struct sched_step_status *end, const struct log_word
     else if (signo)
         snprintf(cause, 256, "killed by %s%s%.200s", signal_name(signo, name),
                  w->last[0] ? ", after: " : "", w->last);
-    else if (w->last[0])
+    else if (w->last[0] && w->memory != TRIAL_UNTRIED)
         snprintf(cause, 256, "%s", w->last);
+    else if (w->last[0])
+        snprintf(cause, 256, "ended with status %d; its last line: %.200s", end->exit_code,
+                 w->last);
     else
         snprintf(cause, 256, "ended with exit code %d and wrote no error", end->exit_code);
 }

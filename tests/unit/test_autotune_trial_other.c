@@ -178,6 +178,8 @@ static void ends(void **state)
          "'compute_ms: 99999999999999999999' was left out"},
         {{"generic", STEPS("4") "echo 'memory_bytes: 999999999999999999999'; exec sleep 1000",
           .give_up_s = 0.01}, TRIAL_OK, "0.01 s; its log's 'memory_bytes: 9999"},
+        {{"generic", STEPS("4") "exit 1"}, TRIAL_FAILED,
+         "ended with status 1; its last line: step: 4 time_ms: 205 loss: 2.1"},
         {{"generic", STEPS("3") "echo 'step: 4 time_ms: 20 loss: nan'"}, TRIAL_NONFINITE, "loss"},
         {{"generic", STEPS("4") "exec sleep 1000", .give_up_s = 0.01}, TRIAL_OK,
          "ended early: each of"},
