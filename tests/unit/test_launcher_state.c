@@ -462,6 +462,29 @@ static void ranks_without_a_handler(void **state)
     }
 }
 
+/* Of more nodes with such ranks than there is room for, the first have a name, and it is known that
+ * there are others. */
+static void many_nodes_with_silent_ranks(void **state)
+{
+    (void)state;
+    for (int nodes = STATE_SILENT; nodes <= STATE_SILENT + 2; nodes++) {
+        struct run_state s;
+        run_state_init(&s);
+        apply(&s, &(struct ev)NOTICE(1, 112));
+        for (int i = 0; i < nodes; i++) {
+            char json[64];
+            snprintf(json, sizeof json, "\"node\":\"n%d\",\"ranks\":2,\"silent\":%d", i, i + 1);
+            apply(&s, &(struct ev){1, "ranks_told", 114 + i, json});
+        }
+        const struct run_attempt *a = &s.attempts[0];
+        assert_int_equal(run_attempt_silent(a), STATE_SILENT * (STATE_SILENT + 1) / 2);
+        assert_int_equal(a->n_silent, STATE_SILENT);
+        assert_string_equal(a->silent[STATE_SILENT - 1].node, "n7");
+        assert_int_equal(a->silent_more, nodes > STATE_SILENT);
+        run_state_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folds),
@@ -474,6 +497,7 @@ int main(void)
                                        cmocka_unit_test(gap_after_silence),
                                        cmocka_unit_test(full_disk_pauses),
                                        cmocka_unit_test(notices),
-                                       cmocka_unit_test(ranks_without_a_handler)};
+                                       cmocka_unit_test(ranks_without_a_handler),
+                                       cmocka_unit_test(many_nodes_with_silent_ranks)};
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }
