@@ -39,6 +39,7 @@ static void ranks_of(const double *values, size_t n, struct ranked *work, double
     }
 }
 
+/* Returns 0 where all predictions y are equal, and NAN where all measurements x are. */
 static double correlation(const double *x, const double *y, size_t n)
 {
     double mean = ((double)n - 1) / 2, xy = 0, xx = 0, yy = 0;
@@ -47,7 +48,9 @@ static double correlation(const double *x, const double *y, size_t n)
         xx += (x[i] - mean) * (x[i] - mean);
         yy += (y[i] - mean) * (y[i] - mean);
     }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+    if (!(xx > 0))
+        return NAN;
+    return yy > 0 ? xy / sqrt(xx * yy) : 0;
 }
 
 static int spearman(const double *a, const double *b, size_t n, double *out, struct err *err)
@@ -246,8 +249,10 @@ static int sweep_score(struct sweep *s, struct score *out, struct err *err)
         return rc;
     double trials = (double)trials_of(s, &lost);
     bool first = out->sweeps++ == 0;
-    out->spearman_mean = (first ? 0 : out->spearman_mean) + rho;
-    out->spearman_worst = first ? rho : fmin(out->spearman_worst, rho);
+    if (isfinite(rho)) {
+        out->spearman_mean = (out->ranked ? out->spearman_mean : 0) + rho;
+        out->spearman_worst = out->ranked++ ? fmin(out->spearman_worst, rho) : rho;
+    }
     out->regret1_mean_pct = (first ? 0 : out->regret1_mean_pct) + regret_of(s, 1);
     out->regret3_mean_pct = (first ? 0 : out->regret3_mean_pct) + regret_of(s, 3);
     out->trials_mean = (first ? 0 : out->trials_mean) + trials;
@@ -299,7 +304,7 @@ static void means_set(struct score *out)
     double n = (double)out->sweeps;
     if (out->sweeps == 0)
         return;
-    out->spearman_mean /= n, out->trials_mean /= n;
+    out->spearman_mean /= (double)out->ranked, out->trials_mean /= n;
     out->regret1_mean_pct /= n, out->regret3_mean_pct /= n;
 }
 

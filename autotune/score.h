@@ -28,6 +28,7 @@ struct score_skipped { const char *because; int64_t count; };
 struct score {
     const char *file; /* borrowed from the table */
     int64_t used, skipped, assumed, oom_rows, sweeps;
+    int64_t ranked; /* sweeps whose measured times differ, so that they have a rank correlation */
     struct score_skipped reasons[SCORE_REASONS];
     int n_reasons;
     double mape_pct, p90_pct, mape_scaled_pct;

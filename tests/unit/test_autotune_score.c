@@ -1,9 +1,11 @@
 /* The figures of a score, computed by hand from a few rows. */
 #include "tests/lib/test_profiles.h"
 
+#include <math.h>
+
 #include "autotune/score.h"
 
-enum { ROOM = 8 };
+enum { ROOM = 18 };
 struct rows {
     struct table_case cases[ROOM];
     struct score_row predicted[ROOM];
@@ -42,8 +44,37 @@ static void errors_of_times(void **state)
     assert_true(five.used == 6 && five.skipped == 1 && five.oom_rows == 1);
 }
 
+/* A sweep whose eight rows took equally long has no rank correlation, and counts in none. One whose
+ * predictions are equal says nothing of its order: 0. */
+static void ranks_of_equals(void **state)
+{
+    static const struct { bool differ[2], predicted; double mean, worst; } cases[] = {
+        {{false, false}, true, NAN, NAN}, {{true, false}, true, 1, 1}, {{false, true}, true, 1, 1},
+        {{true, true}, true, 1, 1},       {{true, false}, false, 0, 0}};
+    static struct rows r;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct score s;
+        struct err err;
+        r = (struct rows){.table = {.name = (char *)"by hand", .cases = r.cases, .n = 16}};
+        for (int k = 0; k < 16; k++) {
+            r.cases[k].sweep[0] = k < 8 ? 'a' : 'b';
+            r.cases[k].measured_s = cases[i].differ[k / 8] ? 1 + k : 1;
+            r.predicted[k].p.seconds = cases[i].predicted ? 2 + k : 2;
+            r.predicted[k].p.p_fits = 1;
+        }
+        assert_ok(score_rows(&r.table, r.predicted, &s, &err), &err);
+        assert_int_equal(s.sweeps, 2);
+        if (isfinite(cases[i].mean))
+            assert_true(s.spearman_mean == cases[i].mean && s.spearman_worst == cases[i].worst);
+        else
+            assert_true(isnan(s.spearman_mean) && isnan(s.spearman_worst));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(errors_of_times)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(errors_of_times),
+                                       cmocka_unit_test(ranks_of_equals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
