@@ -19,9 +19,9 @@ int field_copy_text(char *dst, size_t size, const char *text, const struct json_
         return err_set(err, ERR_INPUT, "%s: %s%s%s has %zu bytes: give a text of 1 to %zu",
                        doc->name, path, *path ? "." : "", field, n, size - 1);
     if (str_plain(text) < n)
-        return err_set(err, ERR_INPUT, "%s: %s%s%s has a control character as byte %zu: give a "
-                       "text without line ends and such", doc->name, path, *path ? "." : "",
-                       field, str_plain(text) + 1);
+        return err_set(err, ERR_INPUT, "%s: %s%s%s is '%.40s', with a control character as byte "
+                       "%zu: give a text without line ends and such", doc->name, path,
+                       *path ? "." : "", field, text, str_plain(text) + 1);
     memset(dst, 0, size);
     memcpy(dst, text, n);
     return 0;

@@ -156,7 +156,7 @@ static const struct {
      "name has 0 bytes"},
     {"{\"schema\": \"reel.model/1\", \"name\": \"a\\nb\", \"family\": \"dit\", " SIZE
      "\"latent_channels\": 16}",
-     "name has a control character as byte 2"},
+     "with a control character as byte 2"},
 };
 
 static void refused(void **state)
