@@ -214,8 +214,8 @@ static void disturbed(void **state)
     assert_int_equal(search_next(&s), -1);
 }
 
-/* What was learnt before this search tells that its first trial was disturbed: the layout is measured
- * again at once, and not learnt from. */
+/* A first trial is disturbed by what was learnt before this search: the layout is measured again at
+ * once, and not learnt from. */
 static void disturbed_at_first(void **state)
 {
     (void)state;

@@ -462,8 +462,8 @@ static void ranks_without_a_handler(void **state)
     }
 }
 
-/* Of more nodes with such ranks than there is room for, the first have a name, and it is known that
- * there are others. */
+/* The first nodes with such ranks have a name; where there are more than there is room for, it is
+ * known that there are others. */
 static void many_nodes_with_silent_ranks(void **state)
 {
     (void)state;
