@@ -1,6 +1,6 @@
-/* What computation hides: messages of a ring and of the state that hide under the same layer or
- * backward, on the same wires or on others, computed by hand; and layouts drawn at random, which no faster device,
- * link or network makes slower. */
+/* These tests are of what computation hides: messages of a ring and of the state under the same layer
+ * or backward, on the same wires or on others, computed by hand; and layouts drawn at random, which
+ * no faster device, link or network makes slower. */
 #include "tests/lib/test_profiles.h"
 
 #include <math.h>
